@@ -6,7 +6,8 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import prod
 from pathlib import Path
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from acceld.model import Kernel
 
 REFERENCE_DEADLINE_S = 300
+_COMMENTS_AT = 35
+"""Column of the comments in a drafted workload.toml."""
+_MOST_MULTIPLE = 100
+"""Multiple of an array's size from which on an amount of work is written as a number."""
 UNFIT = ("nki", "nisa", "nl", "range", "len", "slice", "min", "max")
 """Names that mean something else in a lowered kernel. If a parameter of ``forward`` has such a name, the kernel's
 argument gets another name.
@@ -38,8 +43,11 @@ class DraftArgument:
     dtype: str = ""
     value: float | int | None = None
     kernel_shape: tuple[int, ...] = ()
-    two_valued: bool = False
-    """True if the reference's ``get_inputs`` gives at most two different values, as for a mask."""
+    values: tuple[float, ...] = ()
+    """The values that the reference's ``get_inputs`` gives if they are at most two, as for a mask."""
+
+    range: tuple[int, int] | None = None
+    """Least and greatest number that ``get_inputs`` gives, for an array of whole numbers with more than two values."""
 
     absolute: bool = False
     """True for values that are never negative, such as variances."""
@@ -49,7 +57,7 @@ class DraftArgument:
         """Tell whether the values of an array mean yes or no. A workload's distributions do not change the values of
         such an array.
         """
-        return self.two_valued or self.dtype in ("bool", "uint8") or "mask" in self.name.lower()
+        return bool(self.values) or self.dtype in ("bool", "uint8") or "mask" in self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +89,14 @@ class ReferenceFacts:
     """Outputs that the reference computes in float32 or less although it is given float64: they contain its rounding
     errors.
     """
+    unread: tuple[str, ...] = ()
+    """Arguments that the code of ``forward`` never reads."""
+
+    surprises: tuple[str, ...] = ()
+    """Things that acceld does with the reference and its author may not expect, each as a sentence for people."""
+
     noise: float = 0.0
     """Greatest relative L2 error of an output in float32 against float64; 0 if the reference does not compute in both."""
-
-    @property
-    def inexact(self) -> str:
-        """Return a sentence on a reference whose own error exceeds the usual tolerance; "" for other references."""
-        if self.noise <= TOLERANCE / 2:
-            return ""
-        return (
-            f"forward in float32 differs from forward in float64 by {self.noise:.2g} (relative L2), so tolerance = "
-            f"{tolerance_of(self.noise):g} was written, and a kernel with such an error passes; mend what loses the digits, "
-            "such as -1e9 added to a score, a row that is masked as a whole, or a difference of large numbers"
-        )
 
 
 def tolerance_of(noise: float) -> float:
@@ -135,82 +138,6 @@ def parse_scalar(text: str) -> DraftArgument:
     return DraftArgument(name, value=int(number) if re.fullmatch(r"-?\d+", value) else number)
 
 
-_PROBE = """
-import importlib.util, inspect, json, sys
-import numpy as np
-sys.dont_write_bytecode = True
-spec = importlib.util.spec_from_file_location("reference", sys.argv[1])
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-given = json.loads(sys.argv[2])
-if not callable(getattr(module, "forward", None)):
-    own = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == "reference" and n[0] != "_"]
-    asked = f"; add the line: forward = {own[0]}" if len(own) == 1 else f"; it has {', '.join(own)}" if own else ""
-    raise SystemExit("there is no function 'forward'" + asked)
-np.random.seed(0)
-def drawn(one):
-    if one["value"] is not None:
-        return one["value"]
-    if one["dtype"] == "bfloat16":
-        import ml_dtypes
-    return np.random.standard_normal(one["shape"]).astype(one["dtype"])
-def names():
-    try:
-        found = inspect.signature(module.forward).parameters.values()
-    except (TypeError, ValueError):  # not every callable says what it takes
-        return []
-    return [one.name for one in found if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-if callable(getattr(module, "get_inputs", None)):
-    made = module.get_inputs()
-    if isinstance(made, dict):
-        if other := set(made) - set(names()):
-            raise SystemExit(f"get_inputs returned {', '.join(sorted(map(str, other)))}, which forward does not take")
-        made = [made[name] for name in names() if name in made]
-    inputs = list(made)
-    if len(inputs) == sum(one["value"] is None for one in given):
-        arrays = iter(inputs)
-        inputs = [next(arrays) if one["value"] is None else one["value"] for one in given]
-elif given:
-    inputs = [drawn(one) for one in given]
-else:
-    raise SystemExit("there is no function 'get_inputs', and no --arg says what it is called with")
-result = module.forward(*inputs)
-outputs = list(result) if isinstance(result, (tuple, list)) else [result]
-to_kernel = getattr(module, "transform_to_nki_inputs", None)
-kernel = list(to_kernel(inputs)) if to_kernel else inputs
-def facts(value):
-    if np.ndim(value) == 0 and not isinstance(value, np.ndarray):
-        return {"value": float(value) if isinstance(value, (float, np.floating)) else int(value)}
-    flat = np.asarray(value).reshape(-1)
-    two = flat.size > 2 and all(np.unique(part).size <= 2 for part in (flat[:64], flat))  # sorting all of it takes long
-    return {"two_valued": bool(two), "shape": list(np.shape(value)), "dtype": np.asarray(value).dtype.name}
-def kind(value):
-    return np.asarray(value).dtype.name
-def widened():
-    if not all(kind(v) == "float32" for v in inputs if np.asarray(v).dtype.kind in "fV" and np.ndim(v)):
-        return []
-    try:
-        wide = module.forward(*[np.asarray(v, np.float64) if np.ndim(v) and kind(v) == "float32" else v for v in inputs])
-    except Exception:  # a reference may refuse float64 in any way, and then no output was computed from float64
-        return []
-    return list(wide) if isinstance(wide, (tuple, list)) else [wide]
-def noise(wide):
-    errors = [0.0]
-    for found, right in zip(outputs, wide):
-        if kind(found) != "float32":
-            continue
-        found, right = np.asarray(found, np.float64), np.asarray(right, np.float64)
-        if found.shape == right.shape and np.isfinite(found).all() and np.isfinite(right).all() and right.any():
-            errors.append(float(np.linalg.norm(found - right) / np.linalg.norm(right)))
-    return max(errors)
-wide = widened()
-narrow = [place for place, v in enumerate(wide) if kind(v) in ("float32", "float16", "bfloat16")]
-print(json.dumps({"names": names(), "narrow": narrow, "noise": noise(wide), "inputs": [facts(v) for v in inputs], "kernel": [facts(v) for v in kernel],
-                  "outputs": [facts(np.asarray(v)) | {"type": type(v).__name__} for v in outputs],
-                  "drawn": not callable(getattr(module, "get_inputs", None))}))
-"""
-
-
 def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> ReferenceFacts:
     """Call a reference (a person's own file) once in a child process, and return its arguments and outputs.
 
@@ -231,7 +158,11 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
         if draws
         else "Describe each argument of forward: --arg NAME=128x512:float32 for an array, --scalar NAME=1e-6 for a number."
     )
-    raw = _answered(path, child("-c", _PROBE, str(path.resolve()), reported), doing="running it once", hint=hint)
+    start = child("acceld.workloads.probe", str(path.resolve()), reported)
+    raw = _answered(path, start, doing="running it once", hint=hint)
+    if refused := raw.get("refused"):
+        where = f"{path}:{refused['line']}" if refused["line"] else str(path)
+        raise WorkloadError(f"{where}: {refused['fault']}", hint=refused["remedy"] or hint)
     names = [argument.name for argument in given]
     names += [
         name if name.isascii() and name not in (*UNFIT, *names) else f"arg{place}"
@@ -245,12 +176,13 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
             arguments.append(DraftArgument(name, value=drawn["value"]))
         else:
             shape, kernel_shape = tuple(drawn["shape"]), tuple(kernel["shape"])
-            two_valued = drawn["two_valued"]
             dtype = _on_chip(drawn["dtype"])
             if place < len(given):
                 _refuse_other(path, given[place], {shape, kernel_shape}, dtype)
             absolute = place < len(given) and given[place].absolute
-            arguments.append(DraftArgument(name, shape, dtype, None, kernel_shape, two_valued, absolute))
+            values = () if raw["drawn"] else tuple(drawn.get("values", ()))
+            span = None if raw["drawn"] or "range" not in drawn else (drawn["range"][0], drawn["range"][1])
+            arguments.append(DraftArgument(name, shape, dtype, None, kernel_shape, values, span, absolute))
     outputs = [DraftOutput(f"out{i}", tuple(o["shape"]), _on_chip(o["dtype"])) for i, o in enumerate(raw["outputs"])]
     for output, found in zip(outputs, raw["outputs"], strict=True):
         if output.dtype not in DTYPE_BYTES:
@@ -259,11 +191,45 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
                 f"{path}: the output {output.name} of forward is {what}, which no kernel can return",
                 hint="Return an array of numbers, or a tuple of such arrays.",
             )
+    unread = tuple(one.name for one, name in zip(arguments, raw["names"], strict=False) if name in raw["unread"])
     return ReferenceFacts(
-        *(tuple(arguments), tuple(outputs), raw["drawn"]),
+        tuple(arguments),
+        tuple(outputs),
+        raw["drawn"],
         tuple(outputs[place].name for place in raw["narrow"]),
+        unread,
+        tuple(_surprises(raw, arguments, unread)),
         raw["noise"],
     )
+
+
+def _surprises(raw: Mapping[str, Any], arguments: Sequence[DraftArgument], unread: Sequence[str]) -> Iterator[str]:
+    """Yield what acceld does with a reference and its author may not expect, from the answer of the process that called
+    the reference.
+    """
+    for name in unread:
+        yield f"forward does not use {name}, so a kernel may ignore it; leave {name} out, or use it"
+    for argument, drawn in zip(arguments, raw["inputs"], strict=True):
+        if argument.value is None and drawn["dtype"] != argument.dtype and not raw["drawn"]:
+            yield f"get_inputs makes {argument.name} in {drawn['dtype']}, and kernels get it in {argument.dtype}"
+    if raw["draws"] == "alike":
+        yield (
+            "get_inputs gives the same arrays in every call, so that a kernel may be right for these alone; draw from np.random, "
+            "and leave out the seed, which acceld sets"
+        )
+    if raw["draws"] == "unseeded":
+        yield (
+            "get_inputs draws from a generator that acceld can not seed, so that no result can be repeated; draw from np.random, as "
+            "np.random.standard_normal does"
+        )
+    if raw["noise"] > TOLERANCE / 2:
+        yield (
+            f"forward in float32 differs from forward in float64 by {raw['noise']:.2g} (relative L2), so tolerance = "
+            f"{tolerance_of(raw['noise']):g} was written, and a kernel with such an error passes; mend what loses the digits, such "
+            "as -1e9 added to a score, a row that is masked as a whole, or a difference of large numbers"
+        )
+    if raw["printed"]:
+        yield f"what the reference prints is not shown: {raw['printed']}"
 
 
 def _refuse_other(path: Path, said: DraftArgument, shapes: Collection[tuple[int, ...]], dtype: str) -> None:
@@ -394,6 +360,7 @@ def write_reference_folder(
         drawn=facts.drawn,
         work=lowered.work or compulsory_work(facts),
         precision=precision,
+        unread=facts.unread,
         noise=facts.noise,
     )
     files = {BASELINE_FILES[api]: kernel for api, kernel in lowered.kernels.items()}
@@ -441,30 +408,31 @@ def workload_toml(
     drawn: bool = False,
     work: Mapping[str, int] | None = None,
     precision: Precision = Precision.ANY_WITHIN_TOLERANCE,
+    unread: Collection[str] = (),
     noise: float = 0.0,
 ) -> str:
     """Return the text of a workload.toml with comments for its author.
 
     ``drawn`` says that the reference has no ``get_inputs``: its arrays are then drawn at random. ``work`` is
-    the operator's work, None if it is unknown. ``sample`` names the file with sample inputs, if there is one. ``noise``
-    is the reference's own error.
+    the operator's work, None if it is unknown. ``sample`` names the file with sample inputs, if there is one. ``unread``
+    has the arguments that the reference does not use, and ``noise`` is the reference's own error.
     """
     wide = ("", "float32", "int32", "uint32", "bool")
     dtypes = {*(one.dtype for one in arguments), *(one.dtype for one in outputs)}
     tolerance = tolerance_of(noise) if dtypes.issubset(wide) else 2e-2
     lines = [
         f'name = "{name}"',
-        'description = ""                  # one line for lists',
-        f'precision = "{precision}" # {" | ".join(Precision)}',
-        f"tolerance = {tolerance:g}                 # greatest relative L2 error of an output",
+        _noted('description = ""', "one line for lists"),
+        _noted(f'precision = "{precision}"', " | ".join(Precision)),
+        _noted(f"tolerance = {tolerance:g}", "greatest relative L2 error of an output"),
+        _noted("tags = []", "such as matmul, softmax: insights are matched by them"),
     ]
-    lines.append("tags = []                         # such as matmul, softmax: insights are matched by them")
     if reference is None:
-        lines.append("reference = false                 # the kernel's own execution in float64 replaces it")
+        lines.append(_noted("reference = false", "the kernel's own execution in float64 replaces it"))
     elif reference != "reference.py":
         lines.append(f'reference = "{reference}"')
     if sample:
-        lines.append(f'sample = "{sample}"           # arrays by argument name, instead of drawn ones')
+        lines.append(_noted(f'sample = "{sample}"', "arrays by argument name, instead of drawn ones"))
     for argument in arguments:
         lines += ["", f"[arguments.{argument.name}]"]
         if argument.value is not None:
@@ -472,32 +440,33 @@ def workload_toml(
             continue
         lines += [f"shape = {list(argument.shape)}", f'dtype = "{argument.dtype}"']
         if argument.kernel_shape and argument.kernel_shape != argument.shape:
-            lines.append(f"kernel_shape = {list(argument.kernel_shape)}     # the same elements in the same order")
-        if argument.is_mask:
-            lines.append("# a mask: its values stay as they are in every distribution")
-            lines.append('distribution = { kind = "integers", low = 0, high = 2, fixed = true }')
-        elif argument.absolute:
-            lines.append('distribution = { kind = "normal", std = 1.0, absolute = true }')
-        elif reference is None or drawn:
-            lines.append('distribution = { kind = "normal", std = 1.0 }')
+            text = f"kernel_shape = {list(argument.kernel_shape)}"
+            lines.append(_noted(text, "the same elements in the same order"))
+        lines += _distribution_lines(argument, drawn=drawn or reference is None, unread=argument.name in unread)
     for output in outputs:
         lines += ["", f"[outputs.{output.name}]", f"shape = {list(output.shape)}", f'dtype = "{output.dtype}"']
         if output.kernel_shape and output.kernel_shape != output.shape:
             lines.append(f"kernel_shape = {list(output.kernel_shape)}")
-    lines += ["", "[distributions]                   # inputs besides its own that candidates are checked on"]
+    lines += ["", _noted("[distributions]", "inputs besides its own that candidates are checked on")]
     lines += [f'{name} = "declared"' for name in DISTRIBUTIONS if name not in ("own", "special")]
+    lines.append('# leave the next line, unless kernels must be right on such values too: then write "declared"')
     lines.append('special = { refused = "the reference has not been tried on special values" }')
     if work:
         lines += [
             "",
-            "[work]                            # what the reference computes and moves",
-            "counted = true                    # another algorithm may compute less; false if none can",
+            _noted("[work]", "what the reference computes and moves"),
+            _noted("counted = true", "another algorithm may compute less; false if none can"),
         ]
-        lines += [f'{name} = "{amount}"' for name, amount in work.items()]
+        arrays = [(one.shape, one.dtype) for one in arguments if one.value is None]
+        arrays += [(one.shape, one.dtype) for one in outputs]
+        lines += [
+            f'{name} = "{_moved(amount, arrays) if name == "hbm_bytes" else _product(amount, [one for one, _ in arrays])}"'
+            for name, amount in work.items()
+        ]
     else:
         lines += [
             "",
-            "# [work]                          # of the operator itself; percent of peak needs it",
+            _noted("# [work]", "of the operator itself; percent of peak needs it"),
             '# vector_flops = "0"',
             '# matmul_flops = "2*M*N*K"',
             '# hbm_bytes = "4*(M*K + K*N + M*N)"',
@@ -516,6 +485,72 @@ def workload_toml(
         lines += [f"lnc = {lnc}"] if lnc != 1 else []
         lines += [f"mutates = {json.dumps(list(mutates))}"] if mutates else []
     return "\n".join(lines) + "\n"
+
+
+def _noted(text: str, note: str) -> str:
+    """Return a line of a workload.toml with a comment, in the column of all comments."""
+    return f"{text:<{_COMMENTS_AT}}# {note}"
+
+
+def _distribution_lines(argument: DraftArgument, *, drawn: bool, unread: bool) -> list[str]:
+    """Return the lines that say how an array is drawn where ``get_inputs`` is not called: at other shapes, and everywhere
+    if the array is ``drawn`` for want of a ``get_inputs``.
+    """
+    what, how = "", ""
+    if argument.is_mask:
+        what = "a mask: its values stay as they are in every distribution"
+    elif unread:
+        what = "forward does not use it, so that no distribution changes it"
+    fixed = ", fixed = true" if what else ""
+    if argument.values:
+        how = f'kind = "values", values = [{", ".join(map(_number, argument.values))}]'
+    elif argument.range:
+        how = f'kind = "integers", low = {argument.range[0]}, high = {argument.range[1] + 1}'
+    elif argument.is_mask and drawn:
+        how = 'kind = "integers", low = 0, high = 2'
+    elif argument.absolute:
+        how = 'kind = "normal", std = 1.0, absolute = true'
+    elif drawn or what:
+        how = 'kind = "normal", std = 1.0'
+    return ([f"# {what}"] if what else []) + ([f"distribution = {{ {how}{fixed} }}"] if how else [])
+
+
+def _number(value: float) -> str:
+    """Return a number as TOML writes it, as short as it can be."""
+    if value.is_integer() and abs(value) < 1e6:
+        return str(int(value))
+    short = re.sub(r"e([+-])0*(\d+)$", lambda found: f"e{found[1].strip('+')}{found[2]}", f"{value:.6g}")
+    return short if float(short) == value else repr(value)
+
+
+def _product(amount: int, shapes: Sequence[tuple[int, ...]]) -> str:
+    """Return an amount of work as a multiple of the extents of an array, or of two arrays that share an extent, such as
+    ``7*2048*1024``: so a person sees where to put a symbol. An amount that is no small multiple stays a number.
+    """
+    found = [_units(one, other) for one in shapes for other in shapes]
+    fits = [(amount // prod(one), one) for one in found if one and amount and amount % prod(one) == 0]
+    multiple, extents = min(fits, key=lambda one: (one[0], len(one[1])), default=(_MOST_MULTIPLE, ()))
+    factors = extents if multiple == 1 else (multiple, *extents)
+    return "*".join(map(str, factors)) if multiple < _MOST_MULTIPLE else str(amount)
+
+
+def _moved(amount: int, arrays: Sequence[tuple[tuple[int, ...], str]]) -> str:
+    """Return a number of bytes as the sum of the arrays' bytes, such as ``8*2048*1024 + 4*1024``, if it is that sum."""
+    sizes: Counter[tuple[int, ...]] = Counter()
+    for shape, dtype in arrays:
+        sizes[shape] += DTYPE_BYTES[dtype]
+    if sum(each * prod(shape) for shape, each in sizes.items()) != amount:
+        return str(amount)
+    return " + ".join("*".join(map(str, (each, *shape))) for shape, each in sizes.items())
+
+
+def _units(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the extents of two arrays, without the extents of the second that the first has too."""
+    rest = list(one)
+    for extent in other:
+        if extent in rest:
+            rest.remove(extent)
+    return (*other, *rest)
 
 
 def write_kernel(kernel: Kernel, folder: Path) -> dict[str, str]:
@@ -540,10 +575,12 @@ def _other_shapes(arguments: Sequence[DraftArgument]) -> list[str]:
     other = rows // 2 if rows % 256 == 0 else rows + 128
     return [
         "",
-        '# To ask for a kernel that is right at another shape too: write "M" for this extent in each shape above, and leave',
-        "# out [baselines]. acceld lowers the reference for both shapes then.",
+        '# For one kernel at several shapes: write "M" for this extent in each shape above, take out [baselines], and keep one',
+        "# of the last two tables. acceld lowers the reference for both shapes then.",
         "# [values]",
         f"# M = {rows}",
-        "# [[hidden]]",
+        _noted("# [[shapes]]", "a shape that counts as this one does"),
+        f"# values = {{ M = {other} }}",
+        _noted("# [[hidden]]", "a shape at which a kernel must only be right"),
         f"# M = {other}",
     ]

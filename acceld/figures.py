@@ -162,9 +162,11 @@ DERIVED = {"instruction_count": "instructions", "dma_rows": "dma_descriptors", "
 def counter_class(details: Mapping[str, Any], counter: str) -> str:
     """Return how far a counter of a profile can be trusted, from the profile's ``details``.
 
-    ``exact`` counters follow from the program. ``modelled`` ones depend on what the compiler is assumed to do.
-    The result is empty if the profile does not say it.
+    ``exact`` counters follow from the program. ``modelled`` ones depend on what the compiler is assumed to do. Counters
+    of a kernel for several shapes are means, except for peaks. The result is empty if the profile does not say it.
     """
+    if details.get("shapes") and counter != "engines":
+        return "greatest over the shapes" if "peak" in counter else "mean over the shapes"
     classes = details.get("figure_class") or {}
     return str(classes.get(DERIVED.get(counter, counter), ""))
 

@@ -6,6 +6,7 @@ bottleneck, and the assumptions behind the latency. The functions are pure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,8 +15,8 @@ from acceld.chips import CHIPS
 from acceld.evaluate.correctness.tolerance import allowed_because
 from acceld.gains import verdict
 from acceld.model import Correctness, Evaluation, Profile
-from acceld.roofline import floor_of
-from acceld.workloads import Workload
+from acceld.roofline import Floor, floor_of
+from acceld.workloads import Workload, every_shape
 
 Json = dict[str, Any]
 SOURCE_CHARS = 60
@@ -77,10 +78,11 @@ def floor_share(
     latency that the performance model could predict for the same work. The object is empty if the workload declares no
     work.
     """
-    floor = floor_of(found, chip) if found is not None else None
-    if floor is None or found is None:
+    floors = _floors(found, chip) if found is not None else []
+    if not floors or found is None:
         return {}
-    least_us = floor.least_us / cores
+    floor, weights = floors[0][1], [weight for weight, _ in floors]
+    least_us = _mean([one.least_us / cores for _, one in floors], weights)
     what = floor.of
     if what == "products" and found.dtype == "float32":
         what = f"products at {found.precision}"
@@ -90,16 +92,33 @@ def floor_share(
         "floor_us": _rounded(least_us),
         "floor_is": f"{what} on {'one core' if cores == 1 else f'{cores} cores'}",
     }
+    if len(floors) > 1:
+        answer["floor_is"] += ", weighted geometric mean over the shapes"
     if latency_us:
         answer["percent_of_floor"] = round(100 * least_us / latency_us, 1)
     params = profile.details.get("params") if profile is not None else None
     if params:
         around_us = params["kernel_start_us"] + params["kernel_end_us"] + (params["two_cores_us"] if cores > 1 else 0.0)
-        least = around_us + params["latency_scale"] * least_us
+        least = _mean([around_us + params["latency_scale"] * one.least_us / cores for _, one in floors], weights)
         answer["floor_is"] += (
             f"; at least {_us(least)} simulated, with {around_us:g} µs of launch and end and the model's margin"
         )
     return answer
+
+
+def _floors(found: Workload, chip: str) -> list[tuple[float, Floor]]:
+    """Return weight and floor of each shape that a kernel of the workload must support, the main shape first; an empty
+    list if the floor of a shape is not known.
+    """
+    floors = [(shape.weight, floor_of(shaped, chip)) for shape, shaped in every_shape(found)]
+    known = [(weight, floor) for weight, floor in floors if floor is not None]
+    return known if len(known) == len(floors) else []
+
+
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Return the weighted geometric mean of positive values."""
+    total = sum(weight * math.log(value) for value, weight in zip(values, weights, strict=True))
+    return math.exp(total / sum(weights))
 
 
 def error_words(correctness: Correctness, found: Workload | None) -> Json:
@@ -122,7 +141,9 @@ def binds(profile: Profile, text: str) -> Json:
     found = profile.details.get("binding")
     if found:
         waited = f"waits {_us(found['waits_us'])}" if found["waits_us"] >= LEAST_US else "never waits"
-        answer["time"] = (
+        shapes = profile.details.get("shapes")
+        at = f"at {shapes[0]['shape']}, {_us(shapes[0]['latency_us'])}: " if shapes else ""
+        answer["time"] = at + (
             f"{found['engine']}: busy {_us(found['busy_us'])}, {waited}, "
             f"starts after {_us(found['start_us'])}, {_us(found['end_us'])} after its last; model's margin {_us(found['margin_us'])}"
         )

@@ -300,6 +300,10 @@ DATA_DEPENDENT = "data_dependent"
 only at run time.
 """
 
+ADMISSION = "admission"
+"""Rule of the failure of a kernel that can not be proven faster, because its workload's checks or reference are too weak.
+"""
+
 READING = "reading"
 """Name that stands for a rule where rules can not read a kernel's source: the plan's one attempt says why."""
 

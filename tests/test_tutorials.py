@@ -150,6 +150,7 @@ class Laptop:
     reader: Reader
     readme: dict[str, str]
     tutorial: dict[str, str]
+    own_kernel: dict[str, str]
 
 
 @pytest.fixture(scope="module")
@@ -160,8 +161,8 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Laptop:
     reader = Reader(checkout, own_environment(home))
     readme = reader.follow(ROOT / "README.md", without="## Uninstall")
     tutorial = reader.follow(DOCS / "tutorial-laptop.md")
-    reader.follow(DOCS / "own-kernel.md")
-    return Laptop(checkout, home / "my-kernels", reader, readme, tutorial)
+    own_kernel = reader.follow(DOCS / "own-kernel.md")
+    return Laptop(checkout, home / "my-kernels", reader, readme, tutorial, own_kernel)
 
 
 @pytest.mark.slow
@@ -194,6 +195,14 @@ def test_the_laptop_tutorial_goes_from_a_formula_to_an_applied_win(laptop: Lapto
     kept = list(place.glob("kernel.py.*.bak"))
     assert len(kept) == 1 and "Lowered from the reference." in kept[0].read_text(encoding="utf-8")
     assert (place / "kernel.py").read_text(encoding="utf-8") != kept[0].read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_page_on_ones_own_kernel_shows_the_result_of_its_search(laptop: Laptop) -> None:
+    found = laptop.own_kernel["acceld optimize masked_softmax --preset quick --wait"]
+    assert unprinted(DOCS / "own-kernel.md", "baseline ", found) == []
+    assert "--even-if-tied" in found, "the page says what acceld apply does after a tie"
 
 
 @pytest.mark.slow

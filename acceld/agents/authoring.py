@@ -82,8 +82,6 @@ def made(places: Places, folder: str, reference: str, arguments: Sequence[str], 
             f"{', '.join(facts.narrow)}: the reference rounds to float32 whatever it is given; leave out such casts, so that "
             "acceld can compute it in float64"
         )
-    if facts.inexact:
-        told["tolerance_note"] = facts.inexact
     if lowered.refused:
         told["no_kernel_for"] = dict(lowered.refused)
     if not lowered.work:

@@ -88,14 +88,25 @@ def by_signature(kernel: Kernel, given: Sequence[DraftArgument]) -> list[DraftAr
 def check_order(kernel: Kernel, reference: Path) -> None:
     """Check that a kernel takes the parameters of ``forward`` in the order of ``forward``, because both are called by position.
 
-    Raise UsageError if both have the same names in another order. A file that can not be read passes: running the
-    reference reports its fault.
+    Raise UsageError if both have the same names in another order, or if the kernel takes fewer or more parameters. A file
+    that can not be read passes: running the reference reports its fault.
     """
     try:
-        forward = functions_of(parse(reference.read_text(encoding="utf-8-sig")).body).get("forward")
+        functions = functions_of(parse(reference.read_text(encoding="utf-8-sig")).body)
     except (OSError, ValueError, SyntaxError):
         return
-    own, known = list(_parameters(kernel) or ()), [name for name, _ in _declared(forward.args)] if forward else []
+    forward, taken = functions.get("forward"), _parameters(kernel)
+    if forward is None or taken is None:
+        return
+    declared = dict(_declared(forward.args))
+    own, known = list(taken), list(declared)
+    fewest = sum(default is None for default in taken.values()), sum(default is None for default in declared.values())
+    variable = forward.args.vararg or "transform_to_nki_inputs" in functions
+    if not variable and (len(own) < fewest[1] or len(known) < fewest[0]):
+        raise UsageError(
+            f"forward in {reference} takes {', '.join(known) or 'nothing'}; {_of(kernel)} takes {', '.join(own) or 'nothing'}",
+            hint="both get the same arguments by position: write the same parameters for both",
+        )
     first = own[: len(known)]
     if first != known and sorted(first) == sorted(known):
         raise UsageError(

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from acceld import config, plugins
 from acceld.cli.kernels import baseline_of, evaluated
@@ -20,6 +21,9 @@ from acceld.errors import WorkloadError
 from acceld.model import Evaluation, Gate, Kernel, Profile, Status
 from acceld.targets import DEVICE_OF, SIMULATOR, Choice
 from acceld.workloads import DISTRIBUTIONS, Workload, load_workload
+
+if TYPE_CHECKING:
+    from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 
 MOST_S = 60.0
 """Most seconds that the strict gate may be expected to take. If more are expected, the gate is not run."""
@@ -42,6 +46,8 @@ class Judged:
     fixed: tuple[str, ...] = ()
     failed: str = ""
     lowered: Profile | None = None
+    complaint: str = ""
+    """Reason why no win on the workload could be trusted; empty if a win can be, or if that was not examined."""
 
 
 Evaluate = Callable[[Gate], Awaitable[Evaluation]]
@@ -62,12 +68,13 @@ async def judged_at(
     """
     from acceld.evaluate.interface import Evaluator, Priority, Workplace, started
 
+    simulator: SimulatedEvaluator | None = None
     evaluator: Evaluator
     if where.backend == SIMULATOR:
         from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 
         # AWS's tool chain judges candidates; compiling here would take minutes before the first result.
-        evaluator = SimulatedEvaluator(replace(settings, second_opinion="off"), state)
+        evaluator = simulator = SimulatedEvaluator(replace(settings, second_opinion="off"), state)
     else:
         workplace = Workplace(settings, config.DevicesConfig(), state)
         evaluator = plugins.named(DEVICE_OF[where.backend].evaluator)(workplace, where.backend)
@@ -77,16 +84,30 @@ async def judged_at(
         async def evaluate(gate: Gate, kernel: Kernel = kernel) -> Evaluation:
             return await evaluated(evaluator, kernel, gate, backend=where.backend, priority=Priority.BASELINE, **place)
 
-        if where.backend != SIMULATOR:
+        if simulator is None:
             return Judged(await evaluate(Gate.SEARCH))
         found = await judged(evaluate, folder)
+        if found.evaluation.status is Status.PASSED and not (found.failed or found.too_long_s):
+            admission = await simulator.admission(load_workload(folder))
+            found.complaint = f"{admission.complaint}. {admission.remedy}" if admission.complaint else ""
         if lowered is not None and found.evaluation.status is Status.PASSED:
             found.lowered = (await evaluate(Gate.TIMING, lowered)).profile
         return found
 
 
-def say_judged(found: Judged, folder: Path, api: str) -> None:
-    """Print, for the workload in ``folder``, on which inputs its first kernel of ``api`` was not judged, and why."""
+def say_judged(found: Judged, folder: Path, api: str, before: Judged | None = None) -> None:
+    """Print, for the workload in ``folder``, on which inputs its first kernel of ``api`` was not judged, and why. What was
+    printed of the judgement ``before`` is left out.
+    """
+    if before is not None:
+        found = replace(
+            found,
+            refused={name: why for name, why in found.refused.items() if name not in before.refused},
+            fixed=tuple(name for name in found.fixed if name not in before.fixed),
+            failed="" if found.failed == before.failed else found.failed,
+            too_long_s=0.0 if before.too_long_s else found.too_long_s,
+            complaint="" if found.complaint == before.complaint else found.complaint,
+        )
     for name, why in found.refused.items():
         say(f"note: {folder}/workload.toml refuses the distribution {name} ({DISTRIBUTIONS[name]}): {why}")
     if found.refused:
@@ -101,6 +122,8 @@ def say_judged(found: Judged, folder: Path, api: str) -> None:
     if found.failed:
         say(f"note: the kernel was tried on one data set, because the reference fails on other inputs: {found.failed}")
         say(f"note: in {folder}/workload.toml, refuse the distributions on which the reference may fail")
+    if found.complaint:
+        say(f"note: every faster kernel will be suspect, because {found.complaint}")
     if found.too_long_s:
         say(
             "note: the kernel was tried on one data set only. To try it on all declared distributions, which takes about "

@@ -76,7 +76,12 @@ def baseline_of(found: Workload, api: str) -> Path:
     API.
     """
     if api not in found.baselines:
-        known = ", ".join(sorted(found.baselines)) or "none"
+        known = ", ".join(sorted(found.baselines))
+        if not known:
+            raise UsageError(
+                f"workload {found.name} has no kernel: its workload.toml lists none in [baselines]",
+                hint=f"acceld optimize {found.folder} --wait makes one from the reference, if it can be lowered",
+            )
         raise UsageError(
             f"workload {found.name} has no baseline for API {api}; it has baselines for: {known}",
             hint="choose one of these with --api",

@@ -9,6 +9,7 @@ from typing import Any
 
 from acceld import figures
 from acceld.cli.output import print_pairs, say
+from acceld.gains import Verdict
 from acceld.model import OWN_ORACLE, Source
 from acceld.proposers.rules.records import reason_at
 from acceld.report.endings import applying, deciding, next_steps, why
@@ -58,7 +59,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
             "speed-up",
             figures.gained(*(result[key] for key in ("speedup", "verdict", "tie_band", "tie_reason"))),
         ),
-        *([("no win", lost)] if lost else []),
+        *([("not certain" if result["verdict"] == Verdict.LIKELY else "no win", lost)] if lost else []),
         *([("by shape", "\n".join(map(_at_shape, result["shapes"])))] if result.get("shapes") else []),
         *([("interleaved", figures.paired(result["paired"]))] if result["paired"] else []),
         *([("note", result["timed_again"])] if result["timed_again"] else []),

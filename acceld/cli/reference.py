@@ -67,14 +67,19 @@ def write_reference_workload(
     :raises WorkloadError: the reference can not be run.
     """
     facts = drafts.reference_facts(path, given)
+    say_surprises(shown or path, facts)
+    return write_lowered_workload(path, facts, folder, given, name=name, shown=shown)
+
+
+def say_surprises(path: Path, facts: ReferenceFacts) -> None:
+    """Print a note on each thing that acceld does with a reference and its author may not expect."""
     for output in facts.narrow:
         say(
-            f"note: {shown or path} computes {output} in float32 whatever it is given: a right kernel may differ from its rounding; "
+            f"note: {path} computes {output} in float32 whatever it is given: a right kernel may differ from its rounding; "
             "leave out the casts to float32, and acceld calls it with float64"
         )
-    if facts.inexact:
-        say(f"note: {shown or path}: {facts.inexact}")
-    return write_lowered_workload(path, facts, folder, given, name=name, shown=shown)
+    for one in facts.surprises:
+        say(f"note: {path}: {one}")
 
 
 def write_lowered_workload(
@@ -93,8 +98,9 @@ def write_lowered_workload(
     :raises WorkloadError: the reference can not be traced.
     """
     lowered = drafts.write_reference_folder(path, facts, given, folder, name=name)
-    for api, why in lowered.refused.items():
-        say(f"no {api} kernel was lowered from {shown or path}: {why}")
+    for why in dict.fromkeys(lowered.refused.values()):
+        apis = " or ".join(api for api, one in lowered.refused.items() if one == why)
+        say(f"no {apis} kernel was lowered from {shown or path}: {why}")
     return lowered
 
 
@@ -114,6 +120,20 @@ def lowered_root(found: Workload, api: str, *, hidden: bool) -> Kernel | None:
         say(f"no {api} kernel was lowered from {found.reference}: {lowered.refused[api]}")
         return None
     return Kernel(lowered.kernels[api], api, "kernel", filename=BASELINE_FILES[api], trusted=True)
+
+
+def first_kernel(found: Workload, api: str) -> tuple[Path, Kernel] | None:
+    """Return the kernel that a search of a workload without a baseline begins with, lowered from the reference, and the
+    path that it would have in the workload's folder. None if the workload has a baseline, or if nothing was lowered.
+
+    :raises WorkloadError: the reference can not be run.
+    """
+    kernel = None if found.baselines else lowered_root(found, api, hidden=True)
+    if kernel is None:
+        return None
+    path = found.folder / BASELINE_FILES[api]
+    say(f"note: {found.name} has no kernel, so this is the kernel that acceld lowers from {found.reference}")
+    return path, kernel
 
 
 def _facts(found: Workload) -> ReferenceFacts:

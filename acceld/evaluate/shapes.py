@@ -130,6 +130,11 @@ def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Pr
         parts = zip(weights, values, latencies, strict=True)
         return scale * sum(weight * value / one_us for weight, value, one_us in parts if one_us)
 
+    def counted(name: str) -> float:
+        """Return the weighted mean of a counter over the shapes; for the peak of a memory, the greatest peak."""
+        values = [one.counters.get(name, 0.0) for one in profiles]
+        return max(values) if "peak" in name else _weighted(values, weights)
+
     counters = {name for one in profiles for name in one.counters}
     engines = {name for one in profiles for name in one.engines_us}
     intervals = [one.interval_percent for one in profiles if one.interval_percent is not None]
@@ -144,9 +149,8 @@ def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Pr
         resolution_us=share([one.resolution_us for one in profiles]),
         interval_percent=max(intervals) if len(intervals) == len(profiles) else None,
         engines_us={name: share([one.engines_us.get(name, 0.0) for one in profiles]) for name in sorted(engines)},
-        counters={
-            name: _weighted([one.counters.get(name, 0.0) for one in profiles], weights) for name in sorted(counters)
-        },
+        counters={name: counted(name) for name in sorted(counters)},
+        bound=f"{own.bound} at {shapes[0].text}" if own.bound else "",
         notes=tuple(dict.fromkeys([*notes, *(note for one in profiles for note in one.notes)])),
         samples_us=(),
         details=details,

@@ -45,7 +45,15 @@ def answer(path: Path, shapes: Sequence[dict[str, Any]], plainer: Sequence[dict[
                 (a["name"], a["value"] if a.get("value") is not None else (tuple(a["shape"]), a["dtype"]))
                 for a in shape["arguments"]
             ]
-            traces.append((shape, [name for name, _ in given], vectorized(traced(module.forward, path, given))))
+            try:
+                graph = vectorized(traced(module.forward, path, given))
+            except NotLowered as error:
+                if len(shapes) == 1:
+                    raise
+                raise NotLowered(
+                    f"{error} (with {_described(given)}; get_inputs is not called at other shapes)"
+                ) from error
+            traces.append((shape, [name for name, _ in given], graph))
     except NotLowered as error:
         return found | {"refused": dict.fromkeys(SPELLINGS, str(error))}
     products, others, moved = work(traces[0][2])
@@ -79,6 +87,13 @@ def answer(path: Path, shapes: Sequence[dict[str, Any]], plainer: Sequence[dict[
             with contextlib.suppress(NotLowered):  # a kernel with such small pieces may not exist; it is then left out
                 found["plainer"][api].append(kernel(api, Pieces(**sizes)))
     return found
+
+
+def _described(given: Sequence[tuple[str, Any]]) -> str:
+    """Return names and shapes of arguments, in words."""
+    return ", ".join(
+        f"{name} {'x'.join(map(str, value[0])) if isinstance(value, tuple) else value}" for name, value in given
+    )
 
 
 def _doc(module: Any) -> str:

@@ -41,7 +41,8 @@ def why(result: Mapping[str, Any]) -> str:
     if result["speedup"] is not None and result["best"] != result["baseline"]:
         return _tie(result)
     if not passed and not counts.get("untested"):
-        return f"no candidate passed: {figures.counted(result['counts'])}"
+        because = f", {'each ' if tried > 1 else ''}because {result['failing']}" if result.get("failing") else ""
+        return f"no candidate passed: {figures.counted(result['counts'])}{because}"
     if result.get("uncounted"):
         unlike = "the simulator's error is not known for kernels like that one, so its gain does not count"
         return f"c{result['uncounted']} is predicted faster, but {unlike}"

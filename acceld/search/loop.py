@@ -20,6 +20,7 @@ from acceld.errors import BudgetError
 from acceld.evaluate.interface import Evaluator, Priority, slots_reported
 from acceld.llm.errors import LLMError
 from acceld.model import (
+    ADMISSION,
     UNKNOWN_BASIS,
     Attempt,
     Basis,
@@ -457,6 +458,10 @@ class Search:
         children = await self._select(parents, children)
         self._parents = ()
         await self.control.checkpoint()
+        failures = [one.evaluation.failure for one in children if one.evaluation]
+        if weak := next((failure for failure in failures if failure and failure.rule == ADMISSION), None):
+            # no candidate of this workload can be proven faster, so that more of them would cost time for nothing
+            raise RunEnded(RunState.FINISHED, weak.message)
         if not children and self.parts.proposer.abilities.exhaustible:
             raise RunEnded(RunState.FINISHED, "the rules have nothing more to propose")
         if self.parts.teacher:

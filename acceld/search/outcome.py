@@ -146,6 +146,9 @@ class RunOutcome:
     notes: tuple[str, ...] = ()
     """Notes on lines of the best kernel that the baseline lacks, such as that a compiler refused such a line once."""
 
+    failing: str = ""
+    """The failure, with its remedy, that every candidate of the run has; empty if some passed, or if failures differ."""
+
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON-able data."""
         return asdict(self) | {"counts": dict(self.counts)}
@@ -237,7 +240,15 @@ def outcome(
         shapes=_by_shape(before, after),
         uncounted=_uncounted(candidates, best),
         notes=_new_notes(base.profile, end.profile),
+        failing=_failing(candidates),
     )
+
+
+def _failing(candidates: Sequence[Candidate]) -> str:
+    """Return the failure that every evaluated candidate has, with its remedy; "" without one."""
+    found = {c.evaluation.failure for c in candidates if c.evaluation and c.parent is not None}
+    told = {f"{one.message}. {one.hint}".rstrip(". ") if one else "" for one in found}
+    return told.pop() if len(told) == 1 else ""
 
 
 def _new_notes(before: Profile | None, after: Profile | None) -> tuple[str, ...]:

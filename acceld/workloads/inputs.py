@@ -142,6 +142,8 @@ def draw(argument: Argument, rng: np.random.Generator, earlier: Mapping[str, Any
         array = _ends_of_parts(argument, how, rng, earlier or {})
     elif how.kind == "integers":
         array = rng.integers(int(how.low), int(how.high), argument.shape)
+    elif how.kind == "values":
+        array = np.asarray(how.values)[rng.integers(0, len(how.values), argument.shape)]
     else:
         return _continuous(argument, how, rng)
     return (np.abs(array) if how.absolute else array).astype(numpy_dtype(argument.dtype))

@@ -328,8 +328,17 @@ def _kernel_shape(table: _Table, shape: tuple[int, ...], values: Mapping[str, in
 def _distribution(table: _Table, values: Mapping[str, int]) -> Distribution:
     given = table.data.get("distribution", "normal")
     inner = _Table(table.path, table.where, {"kind": given} if isinstance(given, str) else given)
-    inner.only(("kind", "mean", "std", "low", "high", "absolute", "fixed", "over"))
-    kind = inner.choice("kind", ("normal", "uniform", "integers", *INDEX_KINDS))
+    inner.only(("kind", "mean", "std", "low", "high", "absolute", "fixed", "over", "values"))
+    kind = inner.choice("kind", ("normal", "uniform", "integers", "values", *INDEX_KINDS))
+    listed = inner.data.get("values", [])
+    numbers = isinstance(listed, list) and all(
+        isinstance(one, int | float) and not isinstance(one, bool) and not math.isnan(one) for one in listed
+    )
+    if not numbers or bool(listed) != (kind == "values"):
+        raise inner.fail(
+            "values",
+            f'is {listed!r}; kind = "values" needs a list of numbers, such as [0, -1e9], and no other kind has it',
+        )
     std, low, high = inner.number("std", 1.0), _bound(inner, "low", 0.0, values), _bound(inner, "high", 1.0, values)
     if std < 0:
         raise inner.fail("std", f"is {std:g}; it must be at least 0")
@@ -344,6 +353,7 @@ def _distribution(table: _Table, values: Mapping[str, int]) -> Distribution:
         inner.flag("absolute"),
         inner.flag("fixed") or kind in INDEX_KINDS,
         inner.text("over", ""),
+        tuple(map(float, listed)) if isinstance(listed, list) else (),
     )
 
 
@@ -471,7 +481,11 @@ def _shapes(top: _Table, values: Mapping[str, int]) -> tuple[WeightedShape, ...]
             )
         found.append(WeightedShape(shape, _weight(one)))
     if "weight" in top.data and not found:
-        raise top.fail("weight", "weighs the workload's own shape against [[shapes]], but the file has no [[shapes]]")
+        raise top.fail(
+            "weight",
+            "weighs the workload's own shape against [[shapes]], but the file has no [[shapes]]",
+            "Take out the line, or list another shape.",
+        )
     return tuple(found)
 
 

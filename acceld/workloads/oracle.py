@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from acceld.errors import WorkloadError, did_you_mean
-from acceld.workloads.records import Workload
+from acceld.workloads.records import Workload, shape_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,17 +58,51 @@ def _in_order(path: Path, draw: Callable[[], Any], forward: Callable[..., Any]) 
     def drawn() -> Sequence[Any]:
         """Return the inputs. Raises WorkloadError if a key of the dictionary is no parameter of ``forward``."""
         made = draw()
-        if not isinstance(made, Mapping):
-            return list(made)
-        names = list(inspect.signature(forward).parameters)
+        return as_list(path, made, list(inspect.signature(forward).parameters) if isinstance(made, Mapping) else ())
+
+    return drawn
+
+
+def as_list(path: Path, made: Any, names: Sequence[str]) -> list[Any]:
+    """Return what ``get_inputs`` of the reference in ``path`` returned, as a list in the order of ``names``, the
+    parameters of ``forward``. An array alone is one argument. Raises WorkloadError for a key that is no parameter, and for
+    a result that is no series of arguments.
+    """
+    if hasattr(made, "dtype"):
+        return [made]
+    if isinstance(made, Mapping):
         if other := [str(name) for name in made if name not in names]:
             raise WorkloadError(
                 f"{path}: get_inputs returned {', '.join(other)}, which forward does not take",
                 hint=f"forward takes {', '.join(names)}",
             )
         return [made[name] for name in names if name in made]
+    if not isinstance(made, Iterable) or isinstance(made, str):
+        raise WorkloadError(
+            f"{path}: get_inputs returned {_a_value(made)}",
+            hint="return the arguments of forward: one array, a tuple of them, or a dictionary by name",
+        )
+    return list(made)
 
-    return drawn
+
+def outputs_of(result: Any) -> list[Any]:
+    """Return the outputs that ``forward`` returned, as a list. Raises TypeError, whose text names what was returned, if an
+    output is neither an array nor a number.
+    """
+    outputs = list(result) if isinstance(result, tuple | list) else [result]
+    if isinstance(result, list) and outputs and isinstance(outputs[0], list | bool | int | float):
+        raise TypeError(f"a list of {len(outputs)} {type(outputs[0]).__name__}s")
+    for place, one in enumerate(outputs):
+        if not hasattr(one, "__array__") and not isinstance(one, bool | int | float | complex):
+            raise TypeError(_a_value(one) + (f" as output {place}" if len(outputs) > 1 else ""))
+    if not outputs:
+        raise TypeError("no output")
+    return outputs
+
+
+def _a_value(value: Any) -> str:
+    """Return what a value is, in words."""
+    return "nothing" if value is None else f"a value of type {type(value).__name__}"
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
@@ -127,17 +162,39 @@ def called(
         raise
     except Exception as error:  # a person's code may raise anything
         raise WorkloadError(
-            f"{workload.reference}: forward raised {type(error).__name__}: {error}",
-            hint="call forward yourself with the shapes of workload.toml, and correct forward",
+            f"{workload.reference}{_line_of(workload, error)}: forward raised {type(error).__name__}{_at(workload)}: {error}".rstrip(
+                ": "
+            ),
+            hint="get_inputs is not called at this shape: each argument is drawn as its distribution in workload.toml says; correct "
+            "forward, or the distribution"
+            if workload.reshaped
+            else "call forward yourself with the shapes of workload.toml, and correct forward",
         ) from error
-    outputs = [np.asarray(one) for one in (result if isinstance(result, tuple | list) else (result,))]
+    try:
+        outputs = [np.asarray(one) for one in outputs_of(result)]
+    except TypeError as error:
+        raise WorkloadError(
+            f"{workload.reference}: forward returned {error}", hint="return an array, or a tuple of arrays"
+        ) from error
     found, declared = [o.shape for o in outputs], list(shapes)
     if found != declared:
         raise WorkloadError(
-            f"{workload.reference}: forward returned shapes {found}, [outputs] declares {declared}",
+            f"{workload.reference}: forward returned shapes {found}{_at(workload)}, [outputs] declares {declared}",
             hint="change forward or [outputs] in workload.toml, so that both agree",
         )
     return outputs
+
+
+def _at(workload: Workload) -> str:
+    """Return the shape at which a reference was called, in words; "" at the workload's main shape."""
+    return f" at the shape {shape_text(workload.values)}" if workload.reshaped else ""
+
+
+def _line_of(workload: Workload, error: BaseException) -> str:
+    """Return ":" and the last line of the reference that an exception passed through; "" if it passed through none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [one.lineno for one in frames if one.filename == str(workload.reference)]
+    return f":{lines[-1]}" if lines else ""
 
 
 def as_float64(value: Any) -> Any:

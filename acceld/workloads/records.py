@@ -90,7 +90,8 @@ Arguments: TypeAlias = tuple[ArraySpec | float | int | bool, ...]
 class Distribution:
     """The random distribution of an array's elements.
 
-    ``normal`` has mean and std; ``uniform`` and ``integers`` have low and high. Two kinds are for indices.
+    ``normal`` has mean and std; ``uniform`` and ``integers`` have low and high. ``values`` gives each of ``values`` equally
+    often, as the 0 and -1e9 of an additive mask. Two kinds are for indices.
     ``permutation`` gives distinct whole numbers below high. ``indptr`` gives 0, then the ends of parts that together
     have high elements. Each part has at least low elements, and at least as many as the same part of the argument
     ``over``.
@@ -107,6 +108,8 @@ class Distribution:
     """True if derived distributions leave the array unchanged (an index, a mask)."""
     over: str = ""
     """For ``indptr``: the name of an earlier argument of the same kind."""
+    values: tuple[float, ...] = ()
+    """For ``values``: the numbers that are drawn. A number that is listed twice is drawn twice as often."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from acceld import drafts
 from acceld.errors import MOST_NAMED, UsageError, WorkloadError, nearest_of
 from acceld.workloads import load_workload, make_inputs
-from acceld.workloads.oracle import load_reference
+from acceld.workloads.oracle import load_reference, reference_outputs
 from acceld.workloads.records import DTYPE_BYTES
 
 
@@ -136,7 +137,9 @@ def test_a_reference_that_raises_is_named_with_its_error(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "returned, what",
     [
-        ("{'sum': 1.0}", "out0 of forward is of type dict"),
+        ("{'sum': 1.0}", "forward returned a value of type dict"),
+        ("None", "forward returned nothing"),
+        ("np.ones((512, 512)).tolist()", "forward returned a list of 512 lists\n"),
         ("(1.0, np.array([1j]))", "out1 of forward is an array of complex128"),
     ],
 )
@@ -226,7 +229,162 @@ def test_a_reference_that_loses_its_digits_is_named_and_gets_a_tolerance_that_sa
     (tmp_path / "workload.toml").write_text(text, encoding="utf-8")
     tolerance = load_workload(tmp_path).tolerance
     if exact:
-        assert (facts.inexact, tolerance) == ("", 2e-5)
+        assert (facts.surprises, tolerance) == ((), 2e-5)
     else:
         assert tolerance >= 2 * facts.noise > 0.01
-        assert f"tolerance = {tolerance:g} was written" in facts.inexact and "masked as a whole" in facts.inexact
+        (said,) = facts.surprises
+        assert f"tolerance = {tolerance:g} was written" in said and "masked as a whole" in said
+
+
+DRAWN = """import numpy as np
+
+def get_inputs():
+    x = np.random.standard_normal((64, 128)).astype(np.float32)
+    mask = np.where(np.random.random((64, 128)) < 0.7, 0.0, -1e9).astype(np.float32)
+    return x, mask
+
+def forward(x, mask):
+    return x + mask
+"""
+
+
+def facts_of(path: Path, text: str) -> drafts.ReferenceFacts:
+    path.write_text(text, encoding="utf-8")
+    return drafts.reference_facts(path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "line", "fault"),
+    [
+        ("    return x + mask + np.random.standard_normal(x.shape)", 9, "forward gives other outputs for equal inputs"),
+        ("    np.add(x, mask, out=x)\n    return x", 9, "forward changes its argument x"),
+        ("    y = x * 2\n    mask[0] = 1\n    return y + mask", 10, "forward changes its argument mask"),
+    ],
+)
+def test_a_reference_without_a_right_answer_is_refused_with_its_line(
+    tmp_path: Path, changed: str, line: int, fault: str
+) -> None:
+    with pytest.raises(WorkloadError, match=rf"ref\.py:{line}: {fault}\n") as refused:
+        facts_of(tmp_path / "ref.py", DRAWN.replace("    return x + mask\n", changed + "\n"))
+    assert refused.value.hint
+
+
+def test_a_reference_that_remembers_its_calls_is_refused(tmp_path: Path) -> None:
+    text = (
+        DRAWN.replace("    return x + mask\n", "    calls.append(1)\n    return x + mask + len(calls)\n")
+        + "\ncalls = []\n"
+    )
+    with pytest.raises(WorkloadError, match="other outputs for equal inputs") as refused:
+        facts_of(tmp_path / "ref.py", text)
+    assert "keep nothing from one call to the next" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (".astype(np.float32)\n    mask", "\n    mask", "get_inputs makes x in float64, and kernels get it in float32"),
+        ("    x = np", "    np.random.seed(7)\n    x = np", "get_inputs gives the same arrays in every call"),
+        (
+            "np.random.standard_normal(",
+            "np.random.default_rng().standard_normal(",
+            "a generator that acceld can not seed",
+        ),
+        (
+            "    return x + mask",
+            "    print('hello')\n    return x + mask",
+            "what the reference prints is not shown: hello",
+        ),
+        ("    return x + mask", "    return 2 * x", "forward does not use mask, so a kernel may ignore it"),
+    ],
+)
+def test_what_an_author_may_not_expect_is_said(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert facts_of(tmp_path / "ref.py", DRAWN).surprises == ()
+    found = facts_of(tmp_path / "ref.py", DRAWN.replace(old, new))
+    assert len(found.surprises) == 1 and said in found.surprises[0]
+
+
+def test_one_array_alone_is_one_argument(tmp_path: Path) -> None:
+    text = "import numpy as np\ndef get_inputs():\n    return np.random.random((4, 8)).astype(np.float32)\ndef forward(x):\n    return x\n"
+    assert [one.shape for one in facts_of(tmp_path / "reference.py", text).arguments] == [(4, 8)]
+    drawn = load_reference(tmp_path / "reference.py").get_inputs
+    assert drawn is not None and [one.shape for one in drawn()] == [(4, 8)]
+
+
+def drafted(path: Path, facts: drafts.ReferenceFacts) -> str:
+    text = drafts.workload_toml(
+        "w", facts.arguments, facts.outputs, baselines={}, reference="ref.py", unread=facts.unread,
+        work={"matmul_flops": 2 * 64 * 128 * 32, "vector_flops": 7 * 64 * 128, "hbm_bytes": 12 * 64 * 128 + 1},
+    )  # fmt: skip
+    (path / "workload.toml").write_text(text, encoding="utf-8")
+    return text
+
+
+def test_a_mask_keeps_its_own_values_at_other_shapes(tmp_path: Path) -> None:
+    drafted(tmp_path, facts_of(tmp_path / "ref.py", DRAWN))
+    text = (tmp_path / "workload.toml").read_text(encoding="utf-8")
+    assert 'kind = "values", values = [-1e9, 0], fixed = true' in text
+    text = text.replace("[64, 128]", '["M", 128]').replace("tags =", "values = { M = 64 }\ntags =")
+    (tmp_path / "workload.toml").write_text(text, encoding="utf-8")
+    mask = make_inputs(load_workload(tmp_path, {"M": 32}), seed=3)[1]
+    assert mask.shape == (32, 128) and set(np.unique(mask)) == {np.float32(-1e9), np.float32(0)}
+
+
+def test_whole_numbers_keep_their_range_at_other_shapes(tmp_path: Path) -> None:
+    text = DRAWN.replace(
+        "np.where(np.random.random((64, 128)) < 0.7, 0.0, -1e9).astype(np.float32)", "np.arange(5, 15).astype(np.int32)"
+    )
+    text = text.replace("mask", "pages").replace("x + pages", "x[pages]")
+    assert 'kind = "integers", low = 5, high = 15' in drafted(tmp_path, facts_of(tmp_path / "ref.py", text))
+
+
+def test_an_argument_that_forward_ignores_does_not_make_every_candidate_suspect(tmp_path: Path) -> None:
+    drafted(tmp_path, facts_of(tmp_path / "ref.py", DRAWN.replace("x + mask", "2 * mask")))
+    how = load_workload(tmp_path).argument("x").distribution
+    assert how is not None and how.fixed
+
+
+def test_work_is_drafted_as_a_multiple_of_extents_where_it_is_one(tmp_path: Path) -> None:
+    text = drafted(tmp_path, facts_of(tmp_path / "ref.py", DRAWN))
+    assert (
+        'vector_flops = "7*64*128"' in text and 'matmul_flops = "64*64*128"' in text and 'hbm_bytes = "98305"' in text
+    )
+
+
+def test_comments_of_a_draft_stand_in_one_column(tmp_path: Path) -> None:
+    for text in (DRAWN, DRAWN.replace("np.float32", "np.float16")):
+        lines = drafted(tmp_path, facts_of(tmp_path / "ref.py", text)).splitlines()
+        assert len({line.index("# ") for line in lines if "# " in line and not line.startswith("#")}) == 1
+
+
+def test_a_reference_that_fails_at_another_shape_is_told_that_shape_and_what_is_drawn_there(tmp_path: Path) -> None:
+    text = DRAWN.replace("    return x + mask", "    assert x.shape[0] == 64\n    return x + mask")
+    facts = facts_of(tmp_path / "ref.py", text)
+    drafted(tmp_path, facts)
+    toml = (tmp_path / "workload.toml").read_text(encoding="utf-8")
+    toml = toml.replace("[64, 128]", '["M", 128]').replace("tags =", "values = { M = 64 }\ntags =")
+    (tmp_path / "workload.toml").write_text(toml, encoding="utf-8")
+    other = load_workload(tmp_path, {"M": 32})
+    with pytest.raises(WorkloadError, match=r"ref\.py:9: forward raised AssertionError at the shape M=32\n") as refused:
+        reference_outputs(other, make_inputs(other, seed=1))
+    assert "get_inputs is not called at this shape" in refused.value.hint
+    smaller = tuple(replace(one, shape=(32, 128), kernel_shape=(32, 128)) for one in facts.arguments)
+    refusals = drafts.lowered_kernels(tmp_path / "ref.py", facts, replace(facts, arguments=smaller)).refused
+    assert all(
+        "AssertionError" in why and "with x 32x128, mask 32x128; get_inputs is not" in why for why in refusals.values()
+    )
+
+
+def test_a_weight_without_shapes_says_what_to_take_out(tmp_path: Path) -> None:
+    text = drafted(tmp_path, facts_of(tmp_path / "ref.py", DRAWN))
+    (tmp_path / "workload.toml").write_text("weight = 1\n" + text, encoding="utf-8")
+    with pytest.raises(WorkloadError, match="has no \\[\\[shapes\\]\\]") as refused:
+        load_workload(tmp_path)
+    assert refused.value.hint == "Take out the line, or list another shape."
+
+
+@pytest.mark.parametrize("values", ["[]", "[true]", "[nan]", '"0"'])
+def test_the_values_of_a_distribution_are_numbers(tmp_path: Path, values: str) -> None:
+    text = drafted(tmp_path, facts_of(tmp_path / "ref.py", DRAWN))
+    (tmp_path / "workload.toml").write_text(text.replace("[-1e9, 0]", values), encoding="utf-8")
+    with pytest.raises(WorkloadError, match="needs a list of numbers, such as"):
+        load_workload(tmp_path)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from acceld import config, drafts, figures
-from acceld.chips import CURRENT_API
+from acceld.chips import API_CHIPS, CURRENT_API
 from acceld.cli.arguments import add_json, add_launch, add_target
 from acceld.cli.bare_arguments import by_signature, check_order
 from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
@@ -22,11 +22,12 @@ from acceld.cli.declared import Judged, judged_at, say_judged
 from acceld.cli.kernels import NOT_PASSED, baseline_of, parsed_kernel, place_of
 from acceld.cli.modules import add_module, module_reference, module_request, write_module_workload
 from acceld.cli.output import print_json, say
-from acceld.cli.reference import write_reference_workload
+from acceld.cli.reference import say_surprises, write_reference_workload
 from acceld.drafts import DraftArgument, DraftOutput
 from acceld.errors import UsageError, no_file
 from acceld.home import find_home
 from acceld.model import Kernel
+from acceld.nki.entry import has_kernel, parse
 from acceld.targets import Choice
 from acceld.workloads import BASELINE_FILES, Arguments, ArraySpec, load_workload
 
@@ -88,20 +89,25 @@ def run(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.output or path.stem)
     if folder.exists():
         raise UsageError(f"{folder} exists", hint="choose another folder with -o")
-    given, outputs, noise = _facts(arguments, kernel)
+    facts = _facts(arguments, kernel)
+    given, outputs = list(facts.arguments), list(facts.outputs)
+    if kernel.api in API_CHIPS and not has_kernel(parse(kernel.text, kernel.filename)):
+        say(
+            f"note: no function of {path} is under @nki.jit, which a Trainium needs; the simulator runs {path} nevertheless"
+        )
     lowered = _lowered(Path(arguments.reference), given, outputs) if arguments.reference else None
     state = find_home(arguments.home).prepare()
     if not outputs:
         outputs, written = asyncio.run(_traced(kernel, given, chip, settings.evaluate, state))
         arguments.mutates = arguments.mutates or written
-    _write(folder, path, kernel, given, outputs, arguments, lowered.work if lowered else None, noise)
+    _write(folder, path, kernel, given, outputs, arguments, lowered.work if lowered else None, facts)
     other = lowered.kernels.get(api) if lowered else None
     beside = Kernel(other, api, "kernel", trusted=True) if other is not None else None
     say(f"trying {path} on the inputs that its new workload declares: about a minute at most")
     with _kept_if_fine(folder) as kept:
         found = asyncio.run(judged_at(where, kernel, folder.resolve(), settings.evaluate, state, beside))
         kept.append(found.evaluation.status in FINE)
-        return _shown(arguments, folder, path, kernel, found, chip)
+        return _shown(arguments, folder, path, kernel, found, chip, resolved)
 
 
 def _lowered(reference: Path, given: list[DraftArgument], outputs: list[DraftOutput]) -> drafts.Lowered:
@@ -146,8 +152,11 @@ def _shown(
     kernel: Kernel,
     found: Judged,
     chip: str,
+    resolved: config.Resolved,
 ) -> int:
-    """Print the kernel's first result and what to do next. Return the exit code."""
+    """Print the kernel's first result, whether the kernels for other APIs pass, and what to do next. Return the exit
+    code.
+    """
     loaded, evaluation = load_workload(folder), found.evaluation
     if arguments.json:
         print_json({"folder": str(folder), "refused": found.refused} | record(evaluation, loaded, chip, kernel))
@@ -166,6 +175,10 @@ def _shown(
             say(
                 f'note: a line {CURRENT_API} = "{other}" in [baselines] of {folder}/workload.toml then makes that kernel a baseline'
             )
+        for api in loaded.baselines:
+            if api != kernel.api:
+                other_place = place_of(resolved, None, loaded, api=api, simulated=True)
+                judge_too(other_place, folder, resolved.config.evaluate, find_home(arguments.home).prepare(), found)
         say(f"next: acceld optimize {folder} --wait")
     else:
         made_from = " or ".join(filter(None, (arguments.kernel, arguments.reference, arguments.module)))
@@ -220,16 +233,15 @@ def _from_reference(arguments: argparse.Namespace) -> int:
     with _kept_if_fine(folder) as kept:
         found = asyncio.run(judged_at(where, kernel, folder.resolve(), settings.evaluate, state))
         kept.append(found.evaluation.status in FINE)
-        code = _shown(arguments, folder, path, kernel, found, where.chip)
-        for api in loaded.baselines if found.evaluation.status in FINE else ():
-            if api != where.api:
-                other = place_of(resolved, None, loaded, api=api, simulated=True)
-                judge_too(other, folder, settings.evaluate, state)
-        return code
+        return _shown(arguments, folder, path, kernel, found, where.chip, resolved)
 
 
-def judge_too(where: Choice, folder: Path, settings: config.EvaluateConfig, state: Path) -> None:
-    """Judge the kernel for another API in a new folder, and print whether it passes."""
+def judge_too(
+    where: Choice, folder: Path, settings: config.EvaluateConfig, state: Path, first: Judged | None = None
+) -> None:
+    """Judge the kernel for another API in a new folder, and print whether it passes. What was printed of the ``first``
+    kernel's judgement is not printed again.
+    """
     path = baseline_of(load_workload(folder), where.api)
     kernel = parsed_kernel(path, api=where.api)
     found = asyncio.run(judged_at(where, kernel, folder.resolve(), settings, state))
@@ -239,13 +251,11 @@ def judge_too(where: Choice, folder: Path, settings: config.EvaluateConfig, stat
     else:
         why = evaluation.failure.message if evaluation.failure else evaluation.status
         say(f"note: {subject} does not pass: {why}; take {where.api} out of [baselines], or mend the file")
-    say_judged(found, folder, where.api)
+    say_judged(found, folder, where.api, first)
 
 
-def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArgument], list[DraftOutput], float]:
-    """Return the kernel's arguments, the outputs of the reference (an empty list without a reference), and the error of the
-    reference.
-    """
+def _facts(arguments: argparse.Namespace, kernel: Kernel) -> drafts.ReferenceFacts:
+    """Return what is known of the reference; without one, the kernel's arguments alone."""
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
     if arguments.inputs:
         import numpy as np
@@ -276,15 +286,14 @@ def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArg
         if kernel.api != "c":
             check_order(kernel, Path(arguments.reference))
         facts = drafts.reference_facts(Path(arguments.reference), given)
-        if facts.inexact:
-            say(f"note: {arguments.reference}: {facts.inexact}")
-        return list(facts.arguments), list(facts.outputs), facts.noise
+        say_surprises(Path(arguments.reference), facts)
+        return facts
     if not given:
         raise UsageError(
             f"the shapes of the arguments of {arguments.kernel} are not known",
             hint="give --arg x=128x512:float32 for each array, or --inputs SAMPLE.npz, or --reference REF.py",
         )
-    return given, [], 0.0
+    return drafts.ReferenceFacts(tuple(given), ())
 
 
 async def _traced(
@@ -313,11 +322,9 @@ def _write(
     outputs: list[DraftOutput],
     arguments: argparse.Namespace,
     work: Mapping[str, int] | None,
-    noise: float,
+    facts: drafts.ReferenceFacts,
 ) -> None:
-    """Write the workload folder completely, or not at all. ``work`` is the operator's work, None if it is unknown;
-    ``noise`` is the reference's own error.
-    """
+    """Write the workload folder completely, or not at all. ``work`` is the operator's work, None if it is unknown."""
     fresh = folder.with_name(f".{folder.name}.acceld")
     shutil.rmtree(fresh, ignore_errors=True)
     try:
@@ -339,7 +346,8 @@ def _write(
             mutates=arguments.mutates,
             sample="inputs.npz" if arguments.inputs else "",
             work=work,
-            noise=noise,
+            unread=facts.unread,
+            noise=facts.noise,
         )
         (fresh / "workload.toml").write_text(text, encoding="utf-8")
         fresh.rename(folder)

@@ -185,8 +185,11 @@ def _named(arguments: argparse.Namespace, settings: config.Config) -> Workload |
 def _subject(arguments: argparse.Namespace, api: str, named: Workload | None) -> Iterator[Subject]:
     path = Path(arguments.kernel)
     if named is not None and _is_workload(arguments):
-        found = named
-        yield Subject(_load(baseline_of(found, api), arguments, api, found), found, found.kernel_arguments())
+        from acceld.cli.reference import first_kernel
+
+        found, lowered = named, first_kernel(named, api)
+        kernel = lowered[1] if lowered else _load(baseline_of(found, api), arguments, api, found)
+        yield Subject(kernel, found, found.kernel_arguments())
         return
     if arguments.arg:
         from acceld.cli.bare_arguments import bare_arguments
@@ -422,7 +425,8 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
             for engine, us in sorted(profile.engines_us.items(), key=lambda item: -item[1])
             if us
         ]
-        print_table(busy, ("engine", "busy", "of latency", "class"), right=frozenset({1, 2}))
+        over = " over the shapes" if profile.details.get("shapes") else ""
+        print_table(busy, ("engine", f"busy{over}", "of latency", "class"), right=frozenset({1, 2}))
     if profile.counters:
         print()
         rows = [
@@ -444,7 +448,9 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
             )
             for one in lines
         ]
-        print_table(spots, ("line", "engine", "busy", "source"), right=frozenset({0, 2}))
+        shapes = profile.details.get("shapes")
+        at = f" at {shapes[0]['shape']}" if shapes else ""
+        print_table(spots, ("line", "engine", f"busy{at}", "source"), right=frozenset({0, 2}))
     for note in profile.notes:
         say(f"note: {note}")
 
@@ -458,7 +464,8 @@ def _error(correctness: Correctness, found: Workload | None) -> str:
         one for one in correctness.checks if one.name == OWN and one.rel_l2 is not None and one.tolerance is not None
     ]
     error, tolerance = (own[0].rel_l2, own[0].tolerance) if own else (correctness.rel_l2, correctness.tolerance)
-    text = f"{error:.2g} relative L2, tolerance {tolerance:.2g}"
+    on = "" if correctness.passed else " on the workload's own inputs" if own else " on the inputs that failed"
+    text = f"{error:.2g} relative L2{on}, tolerance {tolerance:.2g}"
     if found is None:
         return text
     declared = math.isclose(tolerance or 0.0, found.tolerance)

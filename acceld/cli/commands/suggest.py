@@ -42,15 +42,19 @@ def run(arguments: argparse.Namespace) -> int:
     is_file = path.suffix in (".py", ".c")
     where = place_of(resolved, path, found, api=arguments.api, chip=arguments.chip)
     api = where.api
+    lowered = None
     if not is_file:
+        from acceld.cli.reference import first_kernel
+
         assert found is not None
-        path = baseline_of(found, api)
+        lowered = first_kernel(found, api)
+        path = lowered[0] if lowered else baseline_of(found, api)
     from acceld.nki.source.launches import Launch, launch_of
     from acceld.proposers.rules.records import reason_at
     from acceld.proposers.rules.suggested import refused, suggested
 
     settings = {"entry": found.entry or "", "grid": found.grid, "lnc": found.lnc} if found else {}
-    kernel = parsed_kernel(path, api=api, exit_code=NOT_PASSED, **settings)
+    kernel = lowered[1] if lowered else parsed_kernel(path, api=api, exit_code=NOT_PASSED, **settings)
     fault = _fault(kernel, found, where.chip, resolved.config.evaluate) if found and api in TRACED else None
     launch = launch_of(kernel, found.kernel_facts, found.kernel_dtypes) if found else Launch(api)
     suggestions, places = (make(kernel.text, launch, arguments.rule) for make in (suggested, refused))

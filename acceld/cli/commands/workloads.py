@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     extra = [Path(folder) for folder in config.load().config.paths.workloads]
     if arguments.name:
         one = workload(arguments.name, extra)
-        return _show(one, _admission(one, find_home(arguments.home)), as_json=arguments.json)
+        return _show(one, _admission(one, arguments.name, find_home(arguments.home)), as_json=arguments.json)
     found = find_workloads(extra)
     if arguments.json:
         print_json({"workloads": [_record(one) for one in found.values()]})
@@ -83,12 +83,14 @@ def _record(one: Workload) -> dict[str, Any]:
     }
 
 
-def _admission(one: Workload, home: Home) -> str:
-    """Return in words whether the workload's reference was checked (its *admission*), and with which result."""
+def _admission(one: Workload, called: str, home: Home) -> str:
+    """Return in words whether the reference of a workload was checked (its *admission*), and with which result. A person
+    ``called`` the workload by name or by folder.
+    """
     from acceld.evaluate.correctness.admission import Admissions
 
     found = Admissions(home.path / "floors").known(one)
-    return found.text if found else f"not tried yet: acceld doctor workloads --admit {one.name}"
+    return found.text if found else f"not tried yet: acceld doctor workloads --admit {called}"
 
 
 def _show(one: Workload, admission: str, *, as_json: bool) -> int:

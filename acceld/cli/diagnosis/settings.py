@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from acceld import figures
 from acceld.cli.output import print_json, print_table, say
 from acceld.config import Config, load, settings_file
-from acceld.errors import AcceldError, CredentialError, UsageError, did_you_mean
+from acceld.errors import AcceldError, CredentialError, UsageError
 from acceld.home import Home, find_home
 from acceld.trust import trusted_folders
 
@@ -159,16 +159,14 @@ def _prompts(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Iterator[tuple[str, str, str]]:
-    """Yield name, problem and, in words, the admission of each workload."""
+    """Yield name, problem and, in words, the admission of each workload; only of those that ``admit`` names, if it does."""
     from acceld.evaluate.correctness.admission import Admissions
-    from acceld.workloads import load_workload
+    from acceld.workloads import load_workload, workload
     from acceld.workloads.discovery import workload_folders
 
-    folders = dict(sorted(workload_folders(config.paths.workloads).items()))
-    for name in set(admit or ()) - set(folders):
-        raise UsageError(
-            f"there is no workload {name!r}", hint=did_you_mean(name, folders) or "`acceld workloads` lists them."
-        )
+    named = [workload(name, config.paths.workloads) for name in admit or ()]
+    folders = {one.name: one.folder.resolve() for one in named}
+    folders = folders or dict(sorted(workload_folders(config.paths.workloads).items()))
     admissions = Admissions(home.path / "floors")
     read: dict[str, Workload | str] = {}
     for name, folder in folders.items():
@@ -176,13 +174,13 @@ def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Itera
             read[name] = load_workload(folder)
         except AcceldError as error:
             read[name] = str(error)
-    asked = [] if admit is None else [one for name, one in read.items() if not admit or name in admit]
+    asked = [] if admit is None else list(read.values())
     tried = asyncio.run(_admit(config, home, admissions, [one for one in asked if not isinstance(one, str)]))
     for name, one in read.items():
         if isinstance(one, str):
             yield name, one, ""
             continue
-        found = tried.get(name) or admissions.known(one)
+        found = tried.get(one.hash) or admissions.known(one)
         if isinstance(found, str):
             yield name, found, ""
         elif found is None:
@@ -194,7 +192,7 @@ def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Itera
 async def _admit(
     config: Config, home: Home, admissions: Admissions, asked: Sequence[Workload]
 ) -> dict[str, Admission | str]:
-    """Check the references of workloads that were not checked yet. Return, by name, the result or the error."""
+    """Check the references of workloads that were not checked yet. Return, by hash, the result or the error."""
     from acceld.evaluate.sandbox.ladder import probe_level
     from acceld.evaluate.simulated.children import Children
 
@@ -209,9 +207,9 @@ async def _admit(
         for loaded in asked:
             say(f"admitting {loaded.name}")
             try:
-                tried[loaded.name] = await admissions.of(loaded, children.admit)
+                tried[loaded.hash] = await admissions.of(loaded, children.admit)
             except AcceldError as error:
-                tried[loaded.name] = str(error)
+                tried[loaded.hash] = str(error)
     finally:
         await children.stop()
     return tried

@@ -18,10 +18,8 @@ from acceld.evaluate.correctness.gates import fresh_seed
 from acceld.evaluate.sandbox.messages import BadMessage, clean, parse
 from acceld.evaluate.sandbox.process import Outcome
 from acceld.evaluate.sandbox.reply import Reply
-from acceld.model import Failure
+from acceld.model import ADMISSION, Failure
 from acceld.workloads import Workload
-
-_HINT = "Leave the argument out, declare it fixed, or give it a distribution that matters."
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +31,7 @@ class Admission:
     - ``variants``: the input distributions that were tried.
     - ``left``: the arguments that were not examined for lack of time.
     - ``untried``: why nothing was tried; empty if something was.
+    - ``remedy``: what to change after the complaint.
     """
 
     complaint: str = ""
@@ -41,6 +40,7 @@ class Admission:
     left: tuple[str, ...] = ()
     seconds: float = 0.0
     untried: str = ""
+    remedy: str = ""
 
     @property
     def text(self) -> str:
@@ -58,7 +58,9 @@ class Admission:
         """
         variants, left = (tuple(clean(one) for one in raw[name]) for name in ("variants", "left"))
         numbers = int(raw["regions"]), variants, left, float(raw["seconds"])
-        return cls(clean(raw["complaint"]), *numbers, untried=clean(raw["untried"]))
+        return cls(
+            clean(raw["complaint"]), *numbers, untried=clean(raw["untried"]), remedy=clean(raw.get("remedy", ""))
+        )
 
 
 Admit = Callable[[Workload, int], Awaitable[Admission]]
@@ -102,8 +104,10 @@ class Admissions:
 
     async def refuse(self, loaded: Workload, admit: Admit) -> Failure | None:
         """Return a failure if a win on the workload can not be trusted; None if a win can be trusted."""
-        complaint = (await self.of(loaded, admit)).complaint
-        return Failure("admission", f"workload {loaded.name}: {complaint}", hint=_HINT) if complaint else None
+        found = await self.of(loaded, admit)
+        if not found.complaint:
+            return None
+        return Failure(ADMISSION, f"workload {loaded.name}: {found.complaint}", hint=found.remedy)
 
     def _path(self, loaded: Workload) -> Path:
         return self._folder / f"{loaded.hash[:24]}-admission.json"

@@ -154,6 +154,5 @@ def own_inputs_refused(workload: Workload, reason: str) -> WorkloadError:
     """Return the error that says why a kernel can not be checked on the workload's own inputs, and what to change."""
     return WorkloadError(
         f"workload {workload.name!r} can not be checked on its own inputs: {reason}",
-        hint="In get_inputs of the reference, draw inputs as your model has them, then repeat the command. "
-        "acceld doctor workloads tries all workloads.",
+        hint="In get_inputs of the reference, draw inputs as your model has them, then repeat the command.",
     )

@@ -25,6 +25,7 @@ from acceld.evaluate.correctness.metrics import Comparison, compare, rows_of, su
 from acceld.evaluate.correctness.tolerance import Tolerance, tolerance_from
 from acceld.evaluate.sandbox.messages import error_header, send, unpack
 from acceld.workloads import Workload, load_unchanged, reference_outputs, supported_distributions
+from acceld.workloads.probe import REMEDY_OF_CHANCE, drawing_line, remedy_of_change
 from acceld.workloads.rows import BlockedReference, row_blocks
 
 REGIONS = 4
@@ -35,6 +36,9 @@ a single region.
 """
 MOST_S = 300.0
 """Processor seconds after which no further regions are examined."""
+
+_DULL_REMEDY = "Draw inputs for which the outputs differ, in get_inputs or by the arguments' distributions."
+_SILENT_REMEDY = "Leave the argument out, declare it fixed, or give it a distribution that matters."
 
 Expect = Callable[[Workload, Sequence[Any]], Sequence[Any]]
 """Function that returns the expected outputs, in the reference's layout, for a workload and its inputs."""
@@ -80,13 +84,17 @@ def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s:
         if not all(np.isfinite(one).all() for one in expected):
             continue
         limits = _limits(workload, variant, expected)
-        if not tried and (
-            not _passes(expect(workload, inputs), expected, limits) or given != list(map(_digest, inputs))
-        ):
+        named = "" if tried else _changed(workload, given, list(map(_digest, inputs)))
+        if not tried and (named or not _passes(expect(workload, inputs), expected, limits)):
+            line = drawing_line(workload.reference) if workload.reference else 0
+            where = f", at line {line} of {workload.reference.name}" if line and workload.reference else ""
             return Admission(
-                "the workload's reference gives other outputs for equal inputs, or changes its inputs",
+                f"the reference changes its argument {named}"
+                if named
+                else f"the reference gives other outputs for equal inputs{where}",
                 regions,
                 (variant,),
+                remedy=remedy_of_change(named) if named else REMEDY_OF_CHANCE,
             )
         if not tried and expect is _reference:
             _check_rows(workload, inputs, expected, limits)
@@ -104,7 +112,15 @@ def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s:
     if not tried:
         return Admission(untried="the workload's reference is finite on no inputs")
     complaint = _complaint(workload, dull, silent, regions)
-    return Admission(complaint, regions, tuple(tried), tuple(sorted(left)), round(time.process_time() - began, 3))
+    remedy = _DULL_REMEDY if complaint and dull else _SILENT_REMEDY if complaint else ""
+    seconds = round(time.process_time() - began, 3)
+    return Admission(complaint, regions, tuple(tried), tuple(sorted(left)), seconds, remedy=remedy)
+
+
+def _changed(workload: Workload, before: Sequence[bytes], after: Sequence[bytes]) -> str:
+    """Return the name of the first argument that the reference has changed; "" if it changed none."""
+    pairs = zip(workload.arguments, before, after, strict=True)
+    return next((argument.name for argument, one, other in pairs if one != other), "")
 
 
 def _digest(value: Any) -> bytes:

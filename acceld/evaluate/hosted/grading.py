@@ -91,7 +91,7 @@ def grade(
     if not checked:
         raise WorkloadError(
             f"no call of a kernel for workload {case.workload.name} was completed, so nothing was checked",
-            hint="give the workload inputs that the kernel takes, then: acceld doctor workloads",
+            hint="give the workload inputs that the kernel takes, then repeat the command",
         )
     return None
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from acceld.config import EvaluateConfig
 from acceld.evaluate.case import Failed, RecentlyUsed
+from acceld.evaluate.correctness.admission import Admission
 from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import RunSeeds, Seeds
 from acceld.evaluate.evaluator import OrderedEvaluator, Started, opened
@@ -167,7 +168,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         """Trace the kernel, then decode, verify and time its program. Return a failure, or None.
 
         The data set of a baseline or of a person's kernel is made meanwhile, if a slot is free. Such a kernel
-        runs on data in any case.
+        runs on data in any case. Raises WorkloadError if a baseline fails and the reference is at fault.
         """
         request, work = case.request, opened(self._work)
 
@@ -180,6 +181,9 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         failed = await work.timer.time(case, case.workload.kernel_arguments(), begin)
         if failed is None and case.early is not None:
             case.early.allow()
+        if failed is not None and request.priority is Priority.BASELINE and request.gate is not Gate.TIMING:
+            # The kernel was traced with what workload.toml declares. If get_inputs makes other arrays, the file is at fault.
+            await work.children.make_ahead(case.workload, OWN, PAPER_SEEDS[0])
         return failed
 
     async def measure(self, case: TracedCase) -> Failed | None:
@@ -212,6 +216,12 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
             return failed
         self._noted(case)
         return await self._second_opinion(case)
+
+    async def admission(self, loaded: Workload) -> Admission:
+        """Return whether the workload's checks can distinguish right outputs from wrong ones. Raises WorkloadError if its
+        reference fails.
+        """
+        return await self._admissions.of(loaded, opened(self._work).children.admit)
 
     async def _begin_ahead(self, case: TracedCase) -> None:
         """Prepare the strict gate of the run in the background, whenever a slot is free.

@@ -142,7 +142,11 @@ def module_regions(request: ModuleRequest) -> list[ModuleRegion]:
 def _need_torch() -> None:
     """Raise UsageError if PyTorch is not installed."""
     if importlib.util.find_spec("torch") is None:
-        raise UsageError("PyTorch is not installed", hint="pip install 'acceld[torch]'; its build for CPUs will do")
+        raise UsageError(
+            "PyTorch is not installed",
+            hint="pip install 'acceld[torch]'; its smaller build for CPUs will do, too: "
+            "pip install torch --index-url https://download.pytorch.org/whl/cpu",
+        )
 
 
 def _answers(requests: Sequence[ModuleRequest], *, divide: bool = False) -> Iterator[dict[str, Any]]:

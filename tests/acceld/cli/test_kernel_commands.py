@@ -162,8 +162,8 @@ def test_init_writes_a_folder_that_check_accepts_and_names_the_command_that_port
     assert work == {
         "counted": True,
         "matmul_flops": "0",
-        "vector_flops": str(128 * 64),
-        "hbm_bytes": str(3 * 4 * 128 * 64),
+        "vector_flops": "128*64",
+        "hbm_bytes": "12*128*64",
     }
     assert main(["init", "mine.py", "--reference", "ref.py"]) == 2
     assert "exists" in capsys.readouterr().err
@@ -214,6 +214,83 @@ def test_init_refuses_a_kernel_whose_parameters_stand_in_another_order_than_thos
 
 
 @pytest.mark.slow
+def test_init_refuses_a_reference_that_takes_more_than_the_kernel(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "ref.py").write_text(
+        REFERENCE.replace("forward(a, b)", "forward(a, b, c)").replace("range(2)", "range(3)")
+    )
+    assert main(["init", "mine.py", "--reference", "ref.py"]) == 2
+    assert "forward in ref.py takes a, b, c; the kernel in mine.py takes a, b" in capsys.readouterr().err
+    (folder / "ref.py").write_text(REFERENCE.replace("forward(a, b)", "forward(a, b, c=1)"))
+    assert main(["init", "mine.py", "--reference", "ref.py"]) != 2, "a parameter with a default may be left out"
+
+
+@pytest.mark.usefixtures("untried")
+def test_init_says_what_the_author_of_a_kernel_and_a_reference_may_not_expect(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "mine.py").write_text(KERNEL.replace("@nki.jit\n", ""))
+    (folder / "ref.py").write_text(REFERENCE.replace("    return a + b", "    print(a.shape)\n    return a + b"))
+    assert main(["init", "mine.py", "--reference", "ref.py"]) == 0
+    said = capsys.readouterr().err
+    assert "no function of mine.py is under @nki.jit" in said and "is not shown: (128, 64)" in said
+    assert said.rstrip().splitlines()[-1].startswith("next: acceld optimize mine")
+
+
+def test_init_says_if_every_faster_kernel_would_be_suspect(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    constant = REFERENCE.replace("    return a + b", "    return 1e6 + 0 * (a + b)")
+    (folder / "ref.py").write_text(constant)
+    assert main(["init", "--reference", "ref.py", "--api", "nki", "--chip", "trn2"]) == 0
+    said = capsys.readouterr().err
+    assert "every faster kernel will be suspect, because a kernel that writes one constant would pass" in said
+    assert said.count("will be suspect") == 1 and said.rstrip().splitlines()[-1].startswith("next: acceld optimize ref")
+
+
+def test_inputs_unlike_the_workloads_file_are_named_before_the_kernel_is_blamed(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acceld.cli.declared.MOST_S", 0.0)
+    assert main(["init", "mine.py", "--reference", "ref.py"]) == 0
+    file = folder / "mine" / "workload.toml"
+    file.write_text(file.read_text().replace("[arguments.b]\nshape = [128, 64]", "[arguments.b]\nshape = [128, 32]"))
+    capsys.readouterr()
+    assert main(["profile", "mine"]) == 2
+    said = capsys.readouterr().err
+    assert "get_inputs made b as (128, 64) float32, [arguments.b] declares (128, 32) float32" in said
+
+
+def test_a_workload_without_a_kernel_is_profiled_and_read_by_the_kernel_lowered_from_its_reference(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acceld.cli.declared.MOST_S", 0.0)
+    assert main(["init", "--reference", "ref.py", "--api", "nki", "--chip", "trn2"]) == 0
+    file = folder / "ref" / "workload.toml"
+    text = file.read_text()
+    file.write_text(text[: text.index("[baselines]")])
+    for command in (["profile", "ref", "--api", "nki", "--json"], ["suggest", "ref", "--api", "nki", "--json"]):
+        capsys.readouterr()
+        assert main(command) == 0
+        captured = capsys.readouterr()
+        assert "ref has no kernel, so this is the kernel that acceld lowers" in captured.err and json.loads(
+            captured.out
+        )
+
+
+def test_the_doctor_admits_a_workload_by_its_folder(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acceld.cli.declared.MOST_S", 0.0)
+    assert main(["init", "mine.py", "--reference", "ref.py", "-o", "sub/other"]) == 0
+    capsys.readouterr()
+    assert main(["workloads", "sub/other"]) == 0
+    assert "not tried yet: acceld doctor workloads --admit sub/other" in capsys.readouterr().out
+    assert main(["doctor", "workloads", "--admit", "sub/other"]) == 0
+    assert re.search(r"other +ok: no constant passes, every input matters", capsys.readouterr().out)
+    assert main(["doctor", "workloads", "--admit", "sub/othr"]) == 2
+    assert "there is no workload 'sub/othr'" in capsys.readouterr().err
+
+
 def test_init_names_the_arguments_that_a_kernel_writes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = KERNEL.replace("    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)\n", "")
     (folder / "mine.py").write_text(text.replace("nl.store(out", "nl.store(b").replace("return out", "return b"))

@@ -18,8 +18,11 @@ from acceld.evaluate.comparison import Estimate, Paired
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.evaluate.shapes import joined
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
+from acceld.figures import counter_class
+from acceld.findings import binds, floor_share
 from acceld.model import Evaluation, Gate, Kernel, Profile, RunSpec, SearchParameters, Source, Status
 from acceld.proposers.rules.proposer import RulesProposer
+from acceld.roofline import floor_of
 from acceld.search.loop import Search, SearchParts
 from acceld.search.outcome import outcome
 from acceld.store.changes.runs import create_run
@@ -256,3 +259,25 @@ def test_a_competitor_that_did_not_take_turns_at_every_shape_is_left_out() -> No
 def test_a_workload_without_a_list_is_for_its_own_shape_alone() -> None:
     found: Workload = load_workload(ROWS)
     assert [(shape.text, shaped) for shape, shaped in every_shape(found)] == [("", found)]
+
+
+async def test_the_share_of_the_floor_is_that_of_the_mean_over_the_shapes(
+    evaluator: SimulatedEvaluator, tmp_path: Path
+) -> None:
+    folder = listed(tmp_path / "listed")
+    found, loaded = await evaluator.evaluate(request(folder, gate=Gate.TIMING)), load_workload(folder)
+    assert found.profile is not None and found.latency_us is not None
+    floors = [(shape.weight, floor_of(shaped, "trn1")) for shape, shaped in every_shape(loaded)]
+    mean = math.exp(sum(weight * math.log(one.least_us) for weight, one in floors if one) / 4.5)
+    share = floor_share(loaded, "trn1", found.latency_us, 1, found.profile)
+    assert share["percent_of_floor"] == pytest.approx(100 * mean / found.latency_us, abs=0.06)
+    assert "mean over the shapes" in share["floor_is"]
+    assert found.profile.bound.endswith(" at M=256, N=512")
+    assert binds(found.profile, "")["time"].startswith("at M=256, N=512, ")
+    assert counter_class(found.profile.details, "dma_rows") == "mean over the shapes"
+    peak = "sbuf_peak_bytes_per_partition"
+    each = [
+        (await evaluator.evaluate(request(folder, gate=Gate.TIMING, shape=tuple(shaped.values.items())))).profile
+        for _, shaped in every_shape(loaded)
+    ]
+    assert found.profile.counters[peak] == max(one.counters[peak] for one in each if one)

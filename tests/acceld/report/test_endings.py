@@ -78,6 +78,11 @@ ENDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "no place": (SAME | {"counts": NONE, "refusals": []}, "no rewrite rule found a place", "--proposer llm --dry-run"),
     "no code from models": (SAME | {"counts": NONE, "proposer": "llm"}, "(12 proposals)", "acceld costs r7"),
     "none passed": (SAME | {"counts": NONE | {"incorrect_numerical": 3}}, "no candidate passed: 3", "acceld show r7"),
+    "all for one reason": (
+        SAME | {"counts": NONE | {"suspect": 12}, "failing": "workload w: the reference changes its argument x"},
+        "no candidate passed: 12 suspect, each because workload w: the reference changes its argument x",
+        "acceld show r7",
+    ),
     "a gain that does not count": (SAME | {"uncounted": 11}, "c11 is predicted faster, but", "diff c11 baseline"),
     "none faster": (SAME, "no candidate is faster than the kernel", "--preset standard"),
     "little left": (SAME | {"percent_of_attainable_before": 96.0}, "already reaches 96.0 % of attainable", "--preset"),
@@ -110,7 +115,8 @@ def test_every_ending_without_a_win_has_a_reason_and_a_next_step(
     assert any(step in command for command, _ in next_steps(result, "acceld.db"))
     print_outcome(result, None, "acceld.db")
     printed = capsys.readouterr()
-    assert f"no win         {why(result)}" in printed.out
+    label = "not certain" if result["verdict"] == "likely" else "no win"
+    assert f"{label:<15}{why(result)}" in printed.out
     assert step in printed.err and "the best kernel's checks" not in printed.err
 
 

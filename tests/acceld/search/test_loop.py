@@ -11,7 +11,7 @@ import pytest
 
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.events import BestChanged, CandidateEvaluated
-from acceld.model import Attempt, Evaluation, Gate, Plan, RunState, Status
+from acceld.model import ADMISSION, Attempt, Evaluation, Failure, Gate, Plan, RunState, Status
 from acceld.proposers.interface import AttemptRequest, PlanRequest
 from acceld.search.control import RunControl
 from acceld.search.outcome import outcome
@@ -339,3 +339,23 @@ async def test_a_run_of_models_that_never_write_a_kernel_pauses_and_says_why(
     assert "answers held a kernel" in record["message"] and "no code block" in record["message"]
     quiet = await new_run(store, patience=0)
     assert await search_for(quiet, ScriptedEvaluator(), Talker(FACTORS, name="rules")).run() is RunState.FINISHED
+
+
+class Untrusting(ScriptedEvaluator):
+    """Finds at the strict gate that the workload's reference changes its argument."""
+
+    async def evaluate(self, request: EvaluationRequest) -> Evaluation:
+        found = await super().evaluate(request)
+        if request.gate is not Gate.STRICT:
+            return found
+        weak = Failure(ADMISSION, "workload w: the reference changes its argument x", hint="Make a new array.")
+        return replace(found, status=Status.SUSPECT, failure=weak, correctness=None)
+
+
+async def test_a_run_whose_reference_is_at_fault_ends_with_that_fault(store: Store, search_for: SearchMaker) -> None:
+    run = await new_run(store, iterations=5)
+    await search_for(run, Untrusting(), ListedProposer([0.5, 0.6, 0.7])).run()
+    record, candidates = await store.read(load_run, run.id), await store.read(load_candidates, run.id)
+    assert record.message == "workload w: the reference changes its argument x" and record.iteration == 1
+    found = outcome(record, candidates, {})
+    assert found.failing == "workload w: the reference changes its argument x. Make a new array"

@@ -13,6 +13,7 @@ from acceld.model import Profile, Source
 from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.source.launches import Launch
+from acceld.nki.source.normal import as_before
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.timing.timeline import timeline
 from acceld.proposers.rules import rule_named
@@ -286,8 +287,8 @@ def test_a_tile_that_is_loaded_before_the_loop_keeps_its_name_and_its_shape() ->
 """
     source, shapes = current("x, w", body), ((512, 256), (256,))
     (move,) = moves(source, Launch("nki", shapes, ("float32",) * 2), only="hoist_loads")
-    text = move.apply()
-    assert text is not None and sorted(text.splitlines()) == sorted(
+    text = as_before(source, move.apply() or "")
+    assert sorted(text.splitlines()) == sorted(
         line[4:] if line.lstrip().startswith(("# the w", "g =", "nisa.dma_copy(dst=g")) else line
         for line in source.splitlines()
     )
