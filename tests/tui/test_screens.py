@@ -470,6 +470,7 @@ async def test_the_run_asked_for_is_under_the_cursor_and_its_beam_is_open() -> N
 async def test_the_beam_of_an_ended_run_opens_on_the_best_and_stays_where_a_person_goes() -> None:
     app = console(run=1)
     async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: (view := app.session.run_view) is not None and view.rows is Rows.READ)
         await pressing("")(pilot)
         run, tree = app.session.run_view, app.screen.query_one("#tree", LineList)
         assert run is not None and run.ended and run.best is not None and run.baseline is not None

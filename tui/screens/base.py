@@ -197,7 +197,7 @@ class ConsoleScreen(Screen[None]):
 
     @property
     def applies(self) -> str:
-        """How a person writes the best kernel over a file: the key, or the command if the key does nothing."""
+        """Key by which a person writes the best kernel over a file; the command, if the key does nothing."""
         return key_of(self, APPLY) if self.session.replay is None else f"acceld apply r{self.session.run} FILE"
 
     def state_text(self, state: str, before: str = "") -> Text:

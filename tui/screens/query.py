@@ -45,7 +45,10 @@ TIME_LIMIT_S = 30
 class Statement(TextArea):
     """Editor for an SQL statement, which colors it and completes words, tables and columns."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("tab", "complete", "Complete", id="query.complete")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "complete", "Complete", id="query.complete"),
+        Binding("escape", "screen.back", "Back", id="back"),
+    ]
 
     def __init__(self) -> None:
         super().__init__(FIRST, id="sql", compact=True, soft_wrap=True)
@@ -120,7 +123,6 @@ class QueryScreen(ConsoleScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+r", "run", "Run", id="query.run"),
         Binding("ctrl+s", "save", "Save", id="query.save"),
-        Binding("escape", "back", "Back", id="back"),
         Binding("i", "edit", "Edit", id="query.edit"),
         Binding("w", "export", "Write to a file", id="query.export"),
         Binding("y", "copy", "Copy row", id="copy"),

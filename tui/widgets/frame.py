@@ -82,7 +82,7 @@ class Line(Static):
     def render(self) -> Text:
         text = drawn(self, self._draw, self.size.width)
         text.no_wrap = True
-        text.truncate(self.size.width)
+        text.truncate(self.size.width, overflow="ellipsis")
         return text
 
 
