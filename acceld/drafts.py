@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from acceld.child import Child, child
 from acceld.chips import CURRENT_API
 from acceld.errors import UsageError, WorkloadError, nearest_of, no_file
+from acceld.kernel_files import syntax_error
 from acceld.workloads.records import BASELINE_FILES, DISTRIBUTIONS, DTYPE_BYTES, Precision
 
 if TYPE_CHECKING:
@@ -114,17 +115,33 @@ def parse_scalar(text: str) -> DraftArgument:
 
 
 _PROBE = """
-import importlib.util, inspect, json, sys
+import importlib.util, inspect, json, sys, traceback
 import numpy as np
 sys.dont_write_bytecode = True
+def refuse(why, hint, line=None):
+    print(json.dumps({"refused": why, "hint": hint, "line": line}))
+    raise SystemExit
 spec = importlib.util.spec_from_file_location("reference", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
+try:
+    spec.loader.exec_module(module)
+except Exception as error:  # the file is a person's: it may raise anything
+    steps = traceback.extract_tb(error.__traceback__)
+    line = next((one.lineno for one in reversed(steps) if one.filename == sys.argv[1]), None)
+    if isinstance(error, ModuleNotFoundError):
+        torch = str(error.name).partition(".")[0] == "torch"
+        refuse(f"{error.name} is not installed here, and the reference imports it",
+               "a reference needs numpy alone; a PyTorch module goes to acceld init --module FILE.py:CLASS" if torch
+               else f"install {error.name}, or write the formula with numpy alone", line)
+    refuse(f"the reference can not be loaded: {type(error).__name__}: {error}", "mend that line of the reference", line)
 given = json.loads(sys.argv[2])
 if not callable(getattr(module, "forward", None)):
     own = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == "reference" and n[0] != "_"]
-    asked = f"; add the line: forward = {own[0]}" if len(own) == 1 else f"; it has {', '.join(own)}" if own else ""
-    raise SystemExit("there is no function 'forward'" + asked)
+    asked = f"add the line: forward = {own[0]}" if len(own) == 1 else "name it forward" + (
+        f"; the file defines {', '.join(own)}" if own else "")
+    torch = [n for n, c in vars(module).items() if isinstance(c, type) and callable(getattr(c, "forward", None))]
+    refuse("the reference has no function forward at its top level",
+           f"a PyTorch module goes to acceld init --module {sys.argv[3]}:{torch[-1]}" if torch else asked)
 np.random.seed(0)
 def drawn(one):
     if one["value"] is not None:
@@ -199,7 +216,13 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
         if draws
         else "Describe each argument of forward: --arg NAME=128x512:float32 for an array, --scalar NAME=1e-6 for a number."
     )
-    raw = _answered(path, child("-c", _PROBE, str(path.resolve()), reported), doing="running it once", hint=hint)
+    if path.is_file() and (wrong := syntax_error(path.read_text(encoding="utf-8-sig", errors="replace"), path)):
+        raise WorkloadError(wrong.message, hint=wrong.hint)
+    start = child("-c", _PROBE, str(path.resolve()), reported, str(path))
+    raw = _answered(path, start, doing="running it once", hint=hint)
+    if "refused" in raw:
+        where = f"{path}:{raw['line']}" if raw["line"] else str(path)
+        raise WorkloadError(f"{where}: {raw['refused']}", hint=raw["hint"])
     names = [argument.name for argument in given]
     names += [
         name if name.isascii() and name not in (*UNFIT, *names) else f"arg{place}"
@@ -419,7 +442,7 @@ def workload_toml(
         f'name = "{name}"',
         'description = ""                  # one line for lists',
         f'precision = "{precision}" # {" | ".join(Precision)}',
-        f"tolerance = {tolerance:g}                 # greatest relative L2 error of an output",
+        f"tolerance = {tolerance:g}                 # upper limit of an output's relative L2 error; rounding noise may derive a smaller one",
     ]
     lines.append("tags = []                         # such as matmul, softmax: insights are matched by them")
     if reference is None:
