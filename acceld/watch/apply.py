@@ -98,7 +98,7 @@ async def compared_with_file(
 
     ``row`` is the run's row, ``kernel`` its best kernel and ``tried`` the evaluation of it now. ``known`` are the
     candidates with that text (:func:`known_as`). A text that is no candidate is also run on data. Raises
-    UsageError if the file's kernel is one of another workload, or at least as fast; ``even_if_tied`` allows the latter.
+    UsageError if the file's kernel is one of another workload, or faster; ``even_if_tied`` allows the latter.
     """
     best = f"c{row['best']}"
     others = sorted({one["workload"] for one in known} - {row["workload"]})
@@ -121,7 +121,7 @@ async def compared_with_file(
         return f"{over_baseline} over the baseline of r{row['id']}; what {path.name} held can not be timed"
     assert held.profile is not None and tried.profile is not None
     simulated = tried.profile.source is Source.SIMULATED
-    slower = change.faster is False or (simulated and change.ratio <= 1)
+    slower = change.faster is False or (simulated and change.ratio < 1)
     if slower and not even_if_tied:
         at = "predicted" if simulated else "measured"
         before, after = (figures.duration(one.latency_us or 0.0) for one in (held.profile, tried.profile))

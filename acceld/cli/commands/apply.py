@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--even-if-tied",
         action="store_true",
-        help="with FILE: also a kernel whose gain is neither certain nor likely, or that is not faster than the file's",
+        help="with FILE: also a kernel whose gain is neither certain nor likely, or that is slower than the file's",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write the kernel to this new file instead")
     parser.add_argument(

@@ -84,3 +84,7 @@ async def test_a_kernel_of_another_workload_is_not_replaced(even_if_tied: bool) 
 async def test_a_file_that_can_not_be_timed_is_said_to_be_so() -> None:
     told, _ = await compared(Evaluation(Status.COMPILE_ERROR, "x", failure=Failure("a rule", "wrong")))
     assert told == "1.43x (1.36 – 1.50) over the baseline of r1; what mine.py held can not be timed"
+
+
+async def test_a_file_that_is_as_fast_may_be_replaced() -> None:
+    assert (await compared(passed(50.0), ("geglu", Status.PASSED)))[0].startswith("1.00x")
