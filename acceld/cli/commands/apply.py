@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "file",
         nargs="?",
         metavar="FILE",
-        help="replace this kernel file, if the kernel has the same signature and imports, passes today and is faster than the "
+        help="replace this kernel file, if the kernel has the same signature and imports, passes today and is not slower than the "
         "file's kernel; a copy is kept beside it",
     )
     parser.add_argument(
