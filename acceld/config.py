@@ -716,6 +716,12 @@ def settings_file(folder: Path | None = None) -> Path:
     return project_file(folder) or (own if own is not None and own.is_file() else folder / FILE_NAME)
 
 
+def no_model() -> str:
+    """Return a sentence that says that no model is configured, with the file in which one would be."""
+    file = settings_file()
+    return f"no model is configured in {file}" if file.is_file() else f"no model is configured: there is no {file} yet"
+
+
 def user_file(environ: Mapping[str, str]) -> Path | None:
     """Return the path of the user's own acceld.toml, which need not exist; None if there is no home folder."""
     base = environ.get("XDG_CONFIG_HOME") or (f"{environ['HOME']}/.config" if environ.get("HOME") else "")
@@ -755,6 +761,13 @@ def every_key() -> Iterator[tuple[str, Any, str]]:
             yield from ((f"models.NAME.{f.name}", _default(f), f.metadata["doc"]) for f in fields(ModelConfig))
         else:
             yield from _section_keys(hint, section)
+
+
+def inferred_keys() -> list[str]:
+    """Return the dotted keys whose value follows from the kernel if nobody sets them."""
+    return [
+        key for key, _, _ in every_key() if not key.startswith("models.") and _find(key, "")[1].metadata.get("inferred")
+    ]
 
 
 def needs_trust(key: str) -> bool:
@@ -886,6 +899,14 @@ def _variable_key(name: str) -> str | None:
     raise ConfigError(f"variable {name}: no setting has this name", hint=hint)
 
 
+_FLAGS_ALONE = tuple(
+    "beam" if name == "beam_width" else name.replace("_", "-")
+    for name in SEARCH_OPTIONS
+    if name not in {f.name for f in fields(SearchConfig)}
+)
+"""Options of a search, without their dashes, that no key of acceld.toml sets."""
+
+
 def _near(key: str, known: Sequence[str]) -> str:
     """Return a hint with the known key that is most like ``key``; without a similar one, how to list the keys.
 
@@ -896,7 +917,15 @@ def _near(key: str, known: Sequence[str]) -> str:
     own = [one for one in known if one.rpartition(".")[0] == section]
     if not own:
         return did_you_mean(key, known) or "acceld config show lists the keys"
-    named = did_you_mean(name, [one.rpartition(".")[2] for one in own])
+    options = {flag: flag for flag in _FLAGS_ALONE} if section == "search" else {}
+    named = did_you_mean(name, [*(one.rpartition(".")[2] for one in own), *options])
+    if flag := next((one for one in options if f"'{one}'" in named), ""):
+        return f"no key sets it: acceld optimize --{flag} does"
+    if section.startswith("models."):
+        return (
+            named.replace("'", f"'{section}.", 1)
+            or f"Its keys: {', '.join(f.name for f in fields(ModelConfig))}; docs/models.md"
+        )
     elsewhere = [one for one in known if one.rpartition(".")[2] == name]
     if named:
         return named.replace("'", f"'{section}.", 1)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from acceld.child import Child, child
 from acceld.chips import CURRENT_API
 from acceld.errors import UsageError, WorkloadError, nearest_of, no_file
+from acceld.kernel_files import syntax_error
 from acceld.workloads.records import BASELINE_FILES, DISTRIBUTIONS, DTYPE_BYTES, Precision
 
 if TYPE_CHECKING:
@@ -158,7 +159,9 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
         if draws
         else "Describe each argument of forward: --arg NAME=128x512:float32 for an array, --scalar NAME=1e-6 for a number."
     )
-    start = child("acceld.workloads.probe", str(path.resolve()), reported)
+    if path.is_file() and (wrong := syntax_error(path.read_text(encoding="utf-8-sig", errors="replace"), path)):
+        raise WorkloadError(wrong.message, hint=wrong.hint)
+    start = child("acceld.workloads.probe", str(path.resolve()), reported, str(path))
     raw = _answered(path, start, doing="running it once", hint=hint)
     if refused := raw.get("refused"):
         where = f"{path}:{refused['line']}" if refused["line"] else str(path)
@@ -424,7 +427,9 @@ def workload_toml(
         f'name = "{name}"',
         _noted('description = ""', "one line for lists"),
         _noted(f'precision = "{precision}"', " | ".join(Precision)),
-        _noted(f"tolerance = {tolerance:g}", "greatest relative L2 error of an output"),
+        _noted(
+            f"tolerance = {tolerance:g}", "upper limit of an output's relative L2 error; a smaller one may be derived"
+        ),
         _noted("tags = []", "such as matmul, softmax: insights are matched by them"),
     ]
     if reference is None:

@@ -107,6 +107,15 @@ def speedup(value: float | None, tie_band_percent: float | None = None) -> str:
     return f"{text} ({low:.2f} – {high:.2f})"
 
 
+def rel_l2(error: float | None) -> str:
+    """Format a relative L2 error; ``not finite`` for the figure that records hold in place of infinity."""
+    return "—" if error is None else "not finite" if error >= NOT_FINITE else f"{error:.2g}"
+
+
+NOT_FINITE = 1e9
+"""Relative error from which on a record stands for an output that is not finite."""
+
+
 def gained(
     value: float | None, verdict: Verdict | str | None, tie_band_percent: float | None = None, reason: str = ""
 ) -> str:

@@ -6,8 +6,10 @@ bottleneck, and the assumptions behind the latency. The functions are pure.
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from acceld import figures
@@ -15,6 +17,7 @@ from acceld.chips import CHIPS
 from acceld.evaluate.correctness.tolerance import allowed_because
 from acceld.gains import verdict
 from acceld.model import Correctness, Evaluation, Profile
+from acceld.parsing import parse
 from acceld.roofline import Floor, floor_of
 from acceld.workloads import Workload, every_shape
 
@@ -237,10 +240,30 @@ def brief(answer: Mapping[str, Any]) -> str:
     return f"{answer['latency_us']:.1f} µs{share}{right}"
 
 
-def source_line(text: str, line: int) -> str:
-    """Return a line of a source without indentation, cut to a maximal length; empty if there is no such line."""
+def source_line(text: str, line: int, most: int = SOURCE_CHARS) -> str:
+    """Return a line of a source without indentation, cut to ``most`` characters; empty if there is no such line. A simple
+    statement that begins on the line is returned whole, with its further lines joined.
+    """
     lines = text.splitlines()
-    return figures.cut(lines[line - 1].strip(), SOURCE_CHARS) if 0 < line <= len(lines) else ""
+    if not 0 < line <= len(lines):
+        return ""
+    begun = lines[line - 1].strip()
+    if begun.endswith(("(", "[", "{", ",", "\\")):
+        begun = _statement(text, line) or begun
+    return figures.cut(begun, most)
+
+
+@lru_cache(maxsize=256)
+def _statement(text: str, line: int) -> str:
+    """Return the simple statement that begins on a line, on one line; empty if there is none."""
+    try:
+        nodes = ast.walk(parse(text))
+    except (SyntaxError, ValueError):
+        return ""
+    for node in nodes:
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.Return) and node.lineno == line:
+            return ast.unparse(node)
+    return ""
 
 
 def lines_of(answer: Mapping[str, Any]) -> list[str]:

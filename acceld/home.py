@@ -317,7 +317,8 @@ def _recorded(home: Home) -> dict[str, Any] | None:
 
 
 def process_start(pid: int) -> int | None:
-    """Return when a process started, in clock ticks since boot; None if there is no such process.
+    """Return when a process started, in clock ticks since boot; None if there is no such process, or if it has ended and only
+    its parent has not asked for its exit code yet.
 
     This time tells a process from a later process with the same pid.
     """
@@ -325,7 +326,8 @@ def process_start(pid: int) -> int | None:
         stat_line = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    return int(stat_line.rpartition(")")[2].split()[19])
+    state, *values = stat_line.rpartition(")")[2].split()
+    return None if state in "ZX" else int(values[18])
 
 
 def _runtime_folders() -> list[Path]:

@@ -7,12 +7,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from acceld.chips import API_CHIPS
 from acceld.errors import UsageError, no_file, refuse_notebook
 from acceld.model import Kernel
 from acceld.parsing import parse
 
 PACKAGES = {"neuronxcc": "nki_legacy", "nki": "nki", "triton": "triton"}
 """API of a kernel by the package that it imports."""
+PROVIDED = frozenset({"nki", "nl", "nisa", "nt"})
+"""Names of NKI's modules that a kernel without imports gets (:mod:`acceld.nki.frontend.tracing`)."""
 PROJECT_FILES = (".git", "pyproject.toml", "setup.py")
 """Names of files and folders of which the top folder of a project contains at least one."""
 MAX_FILE_BYTES = 2 * 2**20
@@ -74,6 +77,26 @@ def api_of_text(text: str) -> str | None:
     imported += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
     found = {PACKAGES[root] for name in imported if (root := name.partition(".")[0]) in PACKAGES}
     return found.pop() if len(found) == 1 else None
+
+
+def no_kernel(kernel: Kernel, path: Path) -> UsageError | None:
+    """Return the error that says that a Python source is no kernel for NKI; None if it imports a package for kernels, uses
+    a name that such a package provides, or imports modules of its own.
+    """
+    if kernel.closure or kernel.api not in API_CHIPS:
+        return None
+    nodes = list(ast.walk(parse(kernel.text)))
+    imported: set[str] = set().union(*(_roots(one) for one in nodes if isinstance(one, ast.Import | ast.ImportFrom)))
+    used = {one.id for one in nodes if isinstance(one, ast.Name)}
+    if imported & PACKAGES.keys() or used & PROVIDED:
+        return None
+    makes = (
+        f"a numpy reference becomes a kernel: acceld init --reference {path} --arg NAME=SHAPE:DTYPE"
+        if is_reference(path)
+        else "a kernel begins with: import nki, import nki.isa as nisa, import nki.language as nl; a formula in numpy, as a "
+        "function forward, becomes one by acceld init --reference REF.py"
+    )
+    return UsageError(f"{path} is no kernel: it imports neither nki nor neuronxcc.nki", hint=makes)
 
 
 def is_reference(path: Path) -> bool:

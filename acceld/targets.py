@@ -157,7 +157,16 @@ def choose(
     if offered or runs_on:
         choose(default, backend=backend, api=api, chip=chip)
         asked = " and ".join(one for one in (backend, api, chip) if one)
-        kernels = f"kernels for {' and '.join(offered)}" if offered else "kernels"
+        chips_by_api = {one: [c for target in TARGETS.values() for c in target.chips.get(one, ())] for one in offered}
+        kernels = "kernels"
+        if offered and chip is not None and not runs_on and api is None and backend is None:
+            told = [f"{one} ({', '.join(dict.fromkeys(chips))})" for one, chips in chips_by_api.items()]
+            raise UsageError(
+                f"the workload has no kernel that runs on {chip}; it has kernels for {' and '.join(told)}",
+                hint="Choose one of these chips, or name another workload.",
+            )
+        if offered:
+            kernels = f"kernels for {' and '.join(offered)}"
         where = f" on {' and '.join(runs_on)}" if runs_on else ""
         raise UsageError(
             f"the workload has no kernel for {asked}; it has {kernels}{where}",

@@ -34,7 +34,9 @@ def add_forms(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGro
 def add_target(parser: argparse._ActionsContainer, *, backend: str = "", simulated: bool = False) -> None:
     """Add ``--chip`` and ``--api``; also ``--backend`` if ``backend``, its help text, is not empty."""
     chips, apis = (SIMULATED_CHIPS, TARGETS[SIMULATOR].apis) if simulated else (CHIPS, APIS)
-    parser.add_argument("--chip", choices=chips, help=f"the chip {CONFIGURED}")
+    parser.add_argument(
+        "--chip", choices=chips, help="the chip (default: as acceld.toml says, else one that the kernel's API is for)"
+    )
     parser.add_argument("--api", choices=apis, help="API of the kernels (default: by a kernel's imports)")
     if backend:
         parser.add_argument("--backend", choices=tuple(TARGETS), help=backend)

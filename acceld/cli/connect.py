@@ -86,6 +86,8 @@ def run_number(home: str | None, text: str) -> int:
     Raises UsageError if no run has the name.
     """
     named = None if re.fullmatch(r"r?[0-9]+", text) else run_named(home, text)
+    if named is None and re.fullmatch(r"[cie][0-9]+", text):
+        raise UsageError(f"{text} is no run", hint=f"acceld show {text} shows it; acceld runs lists the runs")
     return number_of(text, "r") if named is None else named
 
 

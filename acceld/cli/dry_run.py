@@ -76,7 +76,7 @@ def dry_run(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> in
             ("models", f"{figures.usd(cost_usd)} expected, {figures.usd(worst_usd)} at worst{capped}"),
             *([("no price", f"{', '.join(unpriced)}: {UNPRICED}")] if unpriced else []),
             *([("devices", f"{found.device_hours:.2f} h, {figures.usd(found.device_usd)}")] if measures else []),
-            ("time", f"about {figures.elapsed(found.wall_s)}"),
+            ("time", _time(spec, found)),
         ]
     )
     if found.roles:
@@ -96,6 +96,17 @@ def dry_run(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> in
             rows, ("role", "calls", "tokens in", "cached", "tokens out", "expected"), right=frozenset(range(1, 6))
         )
     return 0
+
+
+def _time(spec: RunSpec, found: Forecast) -> str:
+    """Return in words how long the run takes. A search by rules is limited, not estimated: it times most candidates without
+    running them on data, and ends once no rewrite is faster.
+    """
+    limit_s = spec.search.time_limit_s
+    wall = figures.elapsed(min(found.wall_s, limit_s) if limit_s else found.wall_s)
+    if found.calls or spec.backend != SIMULATOR or PROPOSERS[spec.proposer].uses_models:
+        return f"about {wall}"
+    return f"at most {wall}, if every candidate is run on data and takes {Habits().evaluation_s:g} s; mostly far less"
 
 
 def _unpriced(spec: RunSpec, settings: Config) -> list[str]:

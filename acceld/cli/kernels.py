@@ -8,7 +8,7 @@ from typing import Any
 
 from acceld import config
 from acceld.errors import UsageError
-from acceld.kernel_files import api_of_file, is_reference, load_kernel, syntax_error
+from acceld.kernel_files import api_of_file, is_reference, load_kernel, no_kernel, syntax_error
 from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import SIMULATOR, Choice, choose, default_choice
 from acceld.workloads import Workload, load_workload, workload
@@ -28,6 +28,7 @@ def place_of(
     chip: str | None = None,
     backend: str | None = None,
     simulated: bool = False,
+    unwritten: bool = False,
 ) -> Choice:
     """Return backend, API and chip for a kernel file ``path``, or for the baseline of the workload ``found``.
 
@@ -36,7 +37,8 @@ def place_of(
     configured chip if API and workload run on it, else a chip on which they run.
 
     A kernel that is still to be lowered from a reference, and a workload whose first kernel is for the current API, get
-    that API unless another one is configured (:func:`acceld.targets.default_choice`). Raises UsageError if values that
+    that API unless another one is configured (:func:`acceld.targets.default_choice`). With ``unwritten``, models write
+    the workload's first kernel, so it needs none for the API. Raises UsageError if values that
     were asked for contradict each other.
     """
     own = path is not None and path.suffix in SUFFIXES
@@ -52,7 +54,7 @@ def place_of(
         backend=SIMULATOR if simulated else backend,
         api=asked,
         chip=chip,
-        offered=found.baselines if found is not None and not own else (),
+        offered=found.baselines if found is not None and not own and not unwritten else (),
         runs_on=found.chips if found is not None else (),
     )
 
@@ -91,10 +93,10 @@ def baseline_of(found: Workload, api: str) -> Path:
 
 def parsed_kernel(path: Path, *, api: str, exit_code: int = UsageError.exit_code, **launch: Any) -> Kernel:
     """Return the kernel in a file. Raises UsageError with ``exit_code`` if the file is Python by its name and
-    can not be parsed.
+    can not be parsed or is no kernel.
     """
     kernel = load_kernel(path, api=api, **launch)
-    if path.suffix == ".py" and (error := syntax_error(kernel.text, path)) is not None:
+    if path.suffix == ".py" and (error := syntax_error(kernel.text, path) or no_kernel(kernel, path)) is not None:
         error.exit_code = exit_code
         raise error
     return kernel

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from acceld.cli.former import current_words
-from acceld.cli.streams import NO_ROOM, print_anything, print_no_more
+from acceld.cli.streams import NO_ROOM, outlive_reader, print_anything, print_no_more
 from acceld.errors import AcceldError, UsageError, did_you_mean
 from acceld.private_files import NO_ACCESS, no_access
 
@@ -39,6 +39,8 @@ class Command:
     """True if the command can print more than a screen, which a pager then shows."""
     first: bool = False
     """True if ``acceld --help`` shows the command also without ``--all``."""
+    endless: bool = False
+    """True if the command prints until somebody ends it, so that it ends when nobody reads its output."""
 
 
 COMMANDS: dict[str, Command] = {
@@ -49,7 +51,7 @@ COMMANDS: dict[str, Command] = {
         "init", "search", "make a workload folder from a kernel, a reference or a PyTorch module", first=True
     ),
     "profile": Command("profile", "search", "check and time one kernel on the simulator, or many", first=True),
-    "watch": Command("watch", "search", "report what each save of a kernel changes", first=True),
+    "watch": Command("watch", "search", "report what each save of a kernel changes", first=True, endless=True),
     "suggest": Command(
         "suggest", "search", "show what the rewrite rules would change in a kernel; edits nothing", paged=True
     ),
@@ -93,9 +95,9 @@ COMMANDS: dict[str, Command] = {
     "restart": Command("restart", "daemon", "stop the daemon, then start it"),
     "status": Command("status", "daemon", "show what the daemon does now"),
     "hosts": Command("hosts", "daemon", "list the hosts of a fleet and why one is idle; drain a host"),
-    "logs": Command("logs", "daemon", "print the daemon's log"),
+    "logs": Command("logs", "daemon", "print the daemon's log", endless=True),
     "service": Command("service", "daemon", "keep a daemon running with systemd"),
-    "web": Command("web", "daemon", "serve the terminal UI to a browser, on loopback"),
+    "web": Command("web", "daemon", "serve the terminal UI to a browser, on loopback", endless=True),
     "db": Command("db", "daemon", "copy, restore, shrink or prune the history"),
     "clean": Command("clean", "daemon", "remove data sets and, with --all, all other data that can be made again"),
     "pause": Command("steer", "steer", "pause a run before its next step"),
@@ -105,7 +107,7 @@ COMMANDS: dict[str, Command] = {
     "veto": Command("steer", "steer", "exclude a candidate from selection"),
     "hint": Command("steer", "steer", "send the planner a hint"),
     "budget": Command("steer", "steer", "change a run's cap in USD; a run that waits for it continues"),
-    "mcp": Command("mcp", "agents", "serve tools for coding agents over the Model Context Protocol"),
+    "mcp": Command("mcp", "agents", "serve tools for coding agents over the Model Context Protocol", endless=True),
     "skill": Command("skill", "agents", "write instructions for a coding agent: when and how to use acceld"),
     "config": Command("config", "setup", "show each setting and where it comes from; trust a folder's acceld.toml"),
     "completion": Command("completion", "setup", "print a completion script for bash, zsh or fish, or the man page"),
@@ -180,6 +182,7 @@ GROUPS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv``, and return its exit code. Output that can not be written is an error."""
     print_anything()
+    outlive_reader("stderr")
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _run(words)
@@ -210,10 +213,18 @@ def _run(words: Sequence[str]) -> int:
     (name, *rest), message = current_words(words[0], words[1:])
     if message:
         print(message, file=sys.stderr)
+    if name.startswith("-"):
+        print(f"acceld: the option {name} stands before the command", file=sys.stderr)
+        print(
+            "Options follow the command: acceld COMMAND [options]; acceld --help lists the commands.", file=sys.stderr
+        )
+        return 2
     if name not in COMMANDS:
         print(f"acceld: there is no command {name!r}. {did_you_mean(name, COMMANDS)}".rstrip(), file=sys.stderr)
         print("acceld --help --all lists them.", file=sys.stderr)
         return 2
+    if not COMMANDS[name].paged and not COMMANDS[name].endless:
+        outlive_reader("stdout")
     try:
         arguments = arguments_of(name, rest)
         command = importlib.import_module(f"acceld.cli.commands.{COMMANDS[name].module}")

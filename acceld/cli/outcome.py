@@ -74,7 +74,12 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
         ),
         *([("bound by", " → ".join(dict.fromkeys(bound)))] if bound else []),
         ("candidates", counts),
-        ("refused", _refused(result["refusals"], REASONS_OF_A_TIE if lost else REASONS_SHOWN)),
+        (
+            "refused",
+            _refused(
+                result["refusals"], len(result["refusals"]) if listed else REASONS_OF_A_TIE if lost else REASONS_SHOWN
+            ),
+        ),
         ("rewrites", "\n".join(wins) or ("nothing was faster" if result["baseline_latency_us"] else "—")),
         *([("notes", "\n".join(result["notes"]))] if result.get("notes") else []),
         *([("to measure", one)] if (one := deciding(result)) else []),
@@ -133,7 +138,8 @@ def _refused(refusals: list[dict[str, Any]], most: int) -> str:
         ending = re.search(r", line (\d+)$", title)  # a rule's title ends with its line, which the reason may repeat
         shown.append(f"{title}: {reason_at(int(ending[1]), reason) if ending else reason}")
     count = sum(one["count"] for one in refusals)
-    return "\n".join([f"{figures.many(count, 'proposal')} without code, such as", *shown])
+    such_as = ", such as" if len(refusals) > most else ":"
+    return "\n".join([f"{figures.many(count, 'proposal')} without code{such_as}", *shown])
 
 
 def _rich_table(pairs: list[tuple[str, str]]) -> None:

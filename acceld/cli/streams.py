@@ -7,7 +7,7 @@ import errno
 import io
 import os
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 NEAREST = "nearest"
 """Name of the error handler that prints a similar character where the encoding lacks one."""
@@ -44,6 +44,40 @@ def print_anything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=NEAREST)
+
+
+class _Outliving(io.FileIO):
+    """File that drops what is written to a pipe without a reader."""
+
+    def write(self, content: Any) -> int | None:  # type: ignore[override]
+        try:
+            return super().write(content)
+        except BrokenPipeError:
+            return memoryview(content).nbytes
+
+
+def outlive_reader(name: str) -> None:
+    """Let a standard stream (``stdout`` or ``stderr``) drop its text once nobody reads the pipe behind it, so that the
+    command ends with the exit code of its result.
+    """
+    stream = getattr(sys, name)
+    if not isinstance(stream, io.TextIOWrapper) or not isinstance(_raw(stream), io.FileIO):
+        return
+    stream.flush()
+    outliving = _Outliving(stream.fileno(), "w", closefd=False)
+    made = io.TextIOWrapper(
+        outliving if stream.buffer is _raw(stream) else io.BufferedWriter(outliving),
+        stream.encoding,
+        stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+    setattr(sys, name, made)
+
+
+def _raw(stream: io.TextIOWrapper) -> Any:
+    """Return the file behind a stream, which is the stream's buffer itself if Python runs unbuffered."""
+    return getattr(stream.buffer, "raw", stream.buffer)
 
 
 def print_no_more() -> None:

@@ -162,7 +162,7 @@ class WatchConsole:
         for one, base, best in _wins(files, self.say):
             assert one.kernel is not None
             try:
-                check_drop_in(one.path, replace(one.kernel, text=best, filename=one.path.name))
+                check_drop_in(one.path, replace(one.kernel, text=best, filename=one.path.name), one.run)
                 backup = apply(one.path, best, seen_as(one.path, base))
             except UsageError as error:
                 self.say(str(error))

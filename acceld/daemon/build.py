@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from acceld import events
-from acceld.config import Config, settings_file
+from acceld.config import Config, no_model
 from acceld.daemon.ledger import StoreJournal, StoreLedger
 from acceld.daemon.parts import Parts
 from acceld.errors import AcceldError, ConfigError, UsageError
@@ -336,8 +336,9 @@ class SearchBuilder:
         if self._models is None:
             if not self._config.models:
                 raise ConfigError(
-                    f"no model is configured in {settings_file()}",
-                    hint="Add a section [models.NAME] to that file, and name the model in [llm.planner] models and [llm.executor] models.",
+                    no_model(),
+                    hint="Add a section [models.NAME] to that file, and name the model in [llm.planner] models and [llm.executor] "
+                    "models; docs/models.md has examples.",
                 )
             llm, roles = self._config.llm, RoleTable.from_config(self._config)
             models, batchers, journal = {}, {}, StoreJournal(self._store)

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import asdict, replace
@@ -19,7 +20,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from acceld import figures
 from acceld.config import Config
 from acceld.daemon import interruption, outside, specs, steering
 from acceld.daemon.hooks import run_hooks
@@ -32,11 +32,10 @@ from acceld.errors import AcceldError, StoreError, UsageError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.interface import EvaluationRequest, Priority
 from acceld.events import REFUSED, DaemonStarted, DaemonStopped, Watch
-from acceld.gains import judged
 from acceld.home import DATASETS, Home
 from acceld.http.answers import ConflictError
 from acceld.http.server import Server
-from acceld.model import Candidate, Gate, Run, RunState, Status, shown_state
+from acceld.model import Candidate, Evaluation, Gate, Kernel, Run, RunState, Status, shown_state
 from acceld.search.control import LASTING, RunControl
 from acceld.search.teacher import withdraw
 from acceld.store.changes.insights import change_insight
@@ -57,7 +56,7 @@ from acceld.store.maintenance import size_bytes
 from acceld.store.reads import listing
 from acceld.store.reads.records import load_candidate, load_run, run_state
 from acceld.targets import SIMULATOR
-from acceld.watch.apply import apply, check_drop_in, check_win, holds, written
+from acceld.watch.apply import apply, check_drop_in, check_win, compared_with_file, holds, known_as, written
 from acceld.watch.settings import SettingsFiles, Validation, digests
 
 P = ParamSpec("P")
@@ -534,13 +533,21 @@ class Daemon:
         best = await self.store.read(load_candidate, record.best)
         if await asyncio.to_thread(holds, path, best.kernel.text):
             raise ConflictError(f"{path} already is c{best.id}; nothing was written")
-        await asyncio.to_thread(check_drop_in, path, best.kernel)
+        await asyncio.to_thread(check_drop_in, path, best.kernel, run)
         tried = await self._parts.evaluator.evaluate(_asked_by_a_person(best, record, Gate.TIMING))
         if tried.profile is None:
             why = tried.failure.message if tried.failure else tried.status.value
             raise ConflictError(f"c{best.id} does not pass now: {why}", hint=f"acceld check r{run}")
+
+        async def evaluate(kernel: Kernel, gate: Gate) -> Evaluation:
+            return await self._parts.evaluator.evaluate(replace(_asked_by_a_person(best, record, gate), kernel=kernel))
+
+        text = await asyncio.to_thread(path.read_text, "utf-8-sig")
+        known = await self.store.read(_known_as, text)
+        gained = await compared_with_file(
+            path, text, known, row, best.kernel, tried, evaluate, even_if_tied=even_if_tied
+        )
         backup = await asyncio.to_thread(apply, path, best.kernel.text, expected_sha256)
-        gained = figures.gained(row["speedup"], judged(row), row["tie_band"])
         return written(best.id, gained, path, backup)
 
     def steering(self, run: int) -> dict[str, Any]:
@@ -618,6 +625,10 @@ async def _guarded(what: str, work: Callable[P, Awaitable[None]], *args: P.args,
         await work(*args, **kwargs)
     except Exception:  # housekeeping may fail in any way, and must not end the runs
         log.exception("%s failed", what)
+
+
+def _known_as(connection: sqlite3.Connection, text: str) -> list[dict[str, Any]]:
+    return list(map(dict, connection.execute(*known_as(text))))
 
 
 def _asked_by_a_person(candidate: Candidate, record: Run, gate: Gate) -> EvaluationRequest:

@@ -1,7 +1,7 @@
 """Write a better kernel over the file it came from: only a win, only a drop-in replacement, with a backup, and never over edits.
 
 To write a file, call :func:`check_win`, :func:`seen` and :func:`check_drop_in`, evaluate the new text, and call
-:func:`apply`, in this order.
+:func:`compared_with_file` and :func:`apply`, in this order.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from acceld import figures
 from acceld.errors import UsageError, no_file
-from acceld.gains import APART, UNVALIDATED, judged
-from acceld.model import Kernel, Source
+from acceld.gains import APART, UNVALIDATED, gain, judged
+from acceld.model import Evaluation, Gate, Kernel, Source, Status
 from acceld.parsing import parse
 from acceld.watch.hashes import signature, without_comments
 
@@ -63,7 +64,7 @@ def check_win(run: Mapping[str, Any]) -> None:
     gained = figures.gained(run["speedup"], worth, run["tie_band"], _NO_BAND[run["source"]])
     raise UsageError(
         f"c{run['best']} of r{run['id']} is no win: {gained} over the baseline; nothing was written",
-        hint=f"acceld show r{run['id']} says why; to write it nevertheless: --even-if-tied (agents: even_if_tied)",
+        hint=f"acceld show r{run['id']} says why; {_NEVERTHELESS}",
     )
 
 
@@ -71,9 +72,70 @@ _NO_BAND = {Source.SIMULATED: UNVALIDATED, Source.MEASURED: APART}
 """Reason why the uncertainty of a speed-up is not known, by the source of the latencies."""
 
 
-def check_drop_in(path: Path, kernel: Kernel) -> None:
-    """Raise UsageError if the file's callers would have to change for ``kernel``, so that it is no drop-in
-    replacement.
+_KNOWN = """
+SELECT c.id AS id, c.status AS status, r.workload AS workload
+FROM sources s JOIN candidates c ON c.source = s.sha256 JOIN runs r ON r.id = c.run WHERE s.text_sha256 = ?
+"""
+
+
+def known_as(text: str) -> tuple[str, tuple[str]]:
+    """Return a query, with its values, for the candidates whose kernel has this text: id, workload and status."""
+    return _KNOWN, (hashlib.sha256(text.encode()).hexdigest(),)
+
+
+async def compared_with_file(
+    path: Path,
+    text: str,
+    known: Sequence[Mapping[str, Any]],
+    row: Mapping[str, Any],
+    kernel: Kernel,
+    tried: Evaluation,
+    evaluate: Callable[[Kernel, Gate], Awaitable[Evaluation]],
+    *,
+    even_if_tied: bool,
+) -> str:
+    """Return the gain of a run's best kernel over ``text``, the kernel that a file holds now, in words.
+
+    ``row`` is the run's row, ``kernel`` its best kernel and ``tried`` the evaluation of it now. ``known`` are the
+    candidates with that text (:func:`known_as`). A text that is no candidate is also run on data. Raises
+    UsageError if the file's kernel is one of another workload, or faster; ``even_if_tied`` allows the latter.
+    """
+    best = f"c{row['best']}"
+    others = sorted({one["workload"] for one in known} - {row["workload"]})
+    own = [one for one in known if one["workload"] == row["workload"]]
+    if others and not own:
+        raise UsageError(
+            f"{path.name} holds a kernel of workload {others[0]}, and {best} is one of {row['workload']}; nothing was written",
+            hint=f"name the file of {row['workload']}, or write a new file: acceld apply r{row['id']} -o FILE",
+        )
+    passed = any(one["status"] == Status.PASSED for one in own)
+    held = await evaluate(replace(kernel, text=text, trusted=False), Gate.TIMING if passed else Gate.SEARCH)
+    if held.status is Status.INCORRECT_NUMERICAL:
+        raise UsageError(
+            f"{path.name} does not compute what {best} computes, the formula of {row['workload']}; nothing was written",
+            hint=f"name the file of {row['workload']}, or write a new file: acceld apply r{row['id']} -o FILE",
+        )
+    change = gain(held.profile, tried.profile)
+    if change is None:
+        over_baseline = figures.gained(row["speedup"], judged(row), row["tie_band"], _NO_BAND[row["source"]])
+        return f"{over_baseline} over the baseline of r{row['id']}; what {path.name} held can not be timed"
+    assert held.profile is not None and tried.profile is not None
+    simulated = tried.profile.source is Source.SIMULATED
+    slower = change.faster is False or (simulated and change.ratio < 1)
+    if slower and not even_if_tied:
+        at = "predicted" if simulated else "measured"
+        before, after = (figures.duration(one.latency_us or 0.0) for one in (held.profile, tried.profile))
+        raise UsageError(f"{path.name} is {at} at {before}, {best} at {after}; nothing was written", hint=_NEVERTHELESS)
+    verdict = change.verdict(tried.profile.source)
+    return f"{figures.gained(change.ratio, verdict, change.band_percent, change.reason)} over what {path.name} held"
+
+
+_NEVERTHELESS = "to write it nevertheless: --even-if-tied (agents: even_if_tied)"
+
+
+def check_drop_in(path: Path, kernel: Kernel, run: int | None = None) -> None:
+    """Raise UsageError if the file's callers would have to change for ``kernel``, a kernel of ``run``, so that it is no
+    drop-in replacement.
     """
     own = Path(kernel.filename).suffix or (".c" if kernel.api == "c" else ".py")
     if path.suffix != own:
@@ -88,7 +150,9 @@ def check_drop_in(path: Path, kernel: Kernel) -> None:
     if found:
         raise UsageError(
             f"the kernel is not a drop-in replacement for {path}: {'; '.join(found)}",
-            hint="compare them, and write a new file: acceld apply r12 -o FILE",
+            hint=f"compare them, and write a new file: acceld apply r{run} -o FILE"
+            if run
+            else "write it to a new file",
         )
 
 

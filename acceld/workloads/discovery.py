@@ -59,10 +59,20 @@ def workload(name: str, extra_folders: Iterable[Path | str] = ()) -> Workload:
             f"the folder {name} has no {FILE}, so it is no workload",
             hint=f"acceld init --reference {folder / 'reference.py'} -o FOLDER writes one.",
         )
-    near = did_you_mean(name, known)
+    near = did_you_mean(name, [*known, *_beside(folder)])
     if folder.name and folder.is_dir() and not near:
         raise WorkloadError(
             f"the folder {name} has no {FILE}, so it is no workload",
             hint="acceld init KERNEL.py makes a workload; acceld workloads lists those that exist",
         )
-    raise WorkloadError(f"there is no workload {name!r}.", hint=near or "`acceld workloads` lists them.")
+    raise WorkloadError(f"there is no workload {name!r}, and no folder of that name.", hint=near or LISTED)
+
+
+LISTED = "`acceld workloads` lists acceld's own; one of yours is named by its folder, which acceld init makes."
+
+
+def _beside(folder: Path) -> list[str]:
+    """Return the paths of the workload folders in the folder where ``folder`` would be."""
+    return (
+        [str(folder.with_name(found.parent.name)) for found in folder.parent.glob(f"*/{FILE}")] if folder.name else []
+    )

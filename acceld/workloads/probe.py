@@ -1,7 +1,8 @@
 """Call a person's reference in a process of its own, and print its arguments and outputs.
 
-``python -m acceld.workloads.probe REF.py ARGUMENTS`` answers with one line of JSON. ``ARGUMENTS`` is a JSON list of the
-arguments that a person described, each with ``shape``, ``dtype`` and ``value``. A reference that no kernel can be checked
+``python -m acceld.workloads.probe REF.py ARGUMENTS SHOWN`` answers with one line of JSON. ``ARGUMENTS`` is a JSON list of
+the arguments that a person described, each with ``shape``, ``dtype`` and ``value``. ``SHOWN`` is the file as that person
+wrote it. A reference that no kernel can be checked
 against is answered with ``refused``: the line, the fault and the remedy.
 """
 
@@ -46,9 +47,12 @@ class _RefusedError(Exception):
         self.line, self.fault, self.remedy = line, fault, remedy
 
 
-def answer(path: Path, given: Sequence[Json]) -> Json:
-    """Return the facts of the reference in ``path``: its arguments, its outputs, and what its author may not expect."""
-    module = _module(path)
+def answer(path: Path, given: Sequence[Json], shown: str) -> Json:
+    """Return the facts of the reference in ``path``: its arguments, its outputs, and what its author may not expect.
+
+    Messages call the file ``shown``.
+    """
+    module = _module(path, shown)
     names = _names(module.forward)
     drawn = not callable(getattr(module, "get_inputs", None))
     inputs = _inputs(path, module, names, given)
@@ -74,16 +78,36 @@ def answer(path: Path, given: Sequence[Json]) -> Json:
     }
 
 
-def _module(path: Path) -> ModuleType:
+def _module(path: Path, shown: str) -> ModuleType:
+    """Return the reference's module. Raise _RefusedError if it can not be loaded, or has no ``forward``."""
     spec = importlib.util.spec_from_file_location("reference", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        torch = str(error.name).partition(".")[0] == "torch"
+        raise _RefusedError(
+            _line(path, error),
+            f"{error.name} is not installed here, and the reference imports it",
+            "a reference needs numpy alone; a PyTorch module goes to acceld init --module FILE.py:CLASS"
+            if torch
+            else f"install {error.name}, or write the formula with numpy alone",
+        ) from error
+    except Exception as error:  # the file is a person's: it may raise anything
+        fault = f"the reference can not be loaded: {type(error).__name__}: {error}"
+        raise _RefusedError(_line(path, error), fault, "mend that line of the reference") from error
     if callable(getattr(module, "forward", None)):
         return module
     own = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == "reference" and n[0] != "_"]
-    asked = f"; add the line: forward = {own[0]}" if len(own) == 1 else f"; it has {', '.join(own)}" if own else ""
-    raise _RefusedError(0, f"there is no function 'forward'{asked}", "")
+    asked = (
+        f"add the line: forward = {own[0]}"
+        if len(own) == 1
+        else "name it forward" + (f"; the file defines {', '.join(own)}" if own else "")
+    )
+    classes = [n for n, c in vars(module).items() if isinstance(c, type) and callable(getattr(c, "forward", None))]
+    module_too = f"a PyTorch module goes to acceld init --module {shown}:{classes[-1]}" if classes else asked
+    raise _RefusedError(0, "the reference has no function forward at its top level", module_too)
 
 
 def _names(forward: Callable[..., Any]) -> list[str]:
@@ -283,7 +307,7 @@ def main() -> None:
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
-            found = answer(Path(sys.argv[1]), json.loads(sys.argv[2]))
+            found = answer(Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3])
     except _RefusedError as error:
         found = {"refused": {"line": error.line, "fault": error.fault, "remedy": error.remedy}}
     except WorkloadError as error:

@@ -66,7 +66,7 @@ def test_flags_win_over_variables_over_project_over_user_over_defaults(tmp_path:
         ("[search]\nseed = 'one'", ("search.seed", "whole number")),
         ("[search]\nseed = true", ("search.seed", "whole number")),
         ("[devices]\ncores = [0, 'one']", ("devices.cores", "list of whole numbers")),
-        ("[search]\nbeem = 3", ("search.beem", "acceld config show search lists the keys")),
+        ("[search]\nbeem = 3", ("search.beem", "no key sets it: acceld optimize --beam does")),
         ("[search]\nsandbox = 'L2'", ("search.sandbox", "'evaluate.sandbox'")),
         ("[models.m]\nproviderr = 'openai'", ("models.m.providerr", "models.m.provider")),
         ("[search]\nllm = 1\nseed 2", ("acceld.toml", "TOML")),

@@ -187,10 +187,10 @@ def test_a_file_without_forward_is_told_which_of_its_functions_could_be_forward(
     path = tmp_path / "ref.py"
     path.write_text("from math import exp\n\ndef rms(x):\n    return x\n", encoding="utf-8")
     given = [drafts.parse_argument("x=4x8:float32", 0)]
-    with pytest.raises(WorkloadError, match="no function 'forward'; add the line: forward = rms"):
+    with pytest.raises(WorkloadError, match="no function forward at its top level\n  add the line: forward = rms"):
         drafts.reference_facts(path, given)
     path.write_text("def rms(x):\n    return x\n\ndef norm(x):\n    return x\n", encoding="utf-8")
-    with pytest.raises(WorkloadError, match="no function 'forward'; it has rms, norm"):
+    with pytest.raises(WorkloadError, match="name it forward; the file defines rms, norm"):
         drafts.reference_facts(path, given)
 
 

@@ -284,3 +284,12 @@ def test_the_doctor_says_that_a_user_without_a_folder_can_own_no_state_folder(
     assert finding.state == "fail"
     assert "/proc/nowhere/acceld/histories" in finding.text
     assert finding.todo.startswith("XDG_STATE_HOME=DIR")
+
+
+def test_a_process_that_has_ended_is_gone_before_its_parent_asks() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as ended:
+        assert process_start(ended.pid) is not None
+        assert ended.stdin is not None
+        ended.stdin.close()
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        assert process_start(ended.pid) is None

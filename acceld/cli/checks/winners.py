@@ -130,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
             for result in results
         ]
-        headers = ("kernel", "workload", "status", "before", "now", "change", "interleaved", "")
+        headers = ("kernel", "workload", "status", "before", "now", "change", "interleaved", "result")
         print_table(rows, headers, right=frozenset({3, 4, 5, 6}))
         for result in results:
             failure = result.evaluation.failure
@@ -169,9 +169,13 @@ def _cases(arguments: argparse.Namespace, resolved: config.Resolved) -> list[Win
             runs = _every_run(history)
         elif what is not None and (number := _run(arguments.home, what)) is not None:
             runs = [history.get(f"/v1/runs/{number}")]
+        elif what is not None and (named := history.get("/v1/runs", workload=what, sort="speedup", limit=1)["runs"]):
+            runs = named
         else:
             raise UsageError(
-                f"{what!r} is not a run or a kernel file" if what else "no kernel to check is named",
+                f"{what!r} is not a run, a workload with a run, or a kernel file"
+                if what
+                else "no kernel to check is named",
                 hint="acceld check r12, KERNEL.py, --workload NAME, --all or --changed; the machine and its settings: acceld doctor",
             )
         found = [_stored(history.get(f"/v1/runs/{one['id']}"), history) for one in runs if one["best"]]

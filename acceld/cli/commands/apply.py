@@ -10,17 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from acceld import config, figures
+from acceld import config
 from acceld.cli import best_kernels
 from acceld.cli.arguments import add_json
-from acceld.cli.connect import connected
-from acceld.cli.kernels import evaluated_once, stored_kernel
+from acceld.cli.connect import connected, records
+from acceld.cli.kernels import evaluated, stored_kernel
 from acceld.cli.output import print_json, say, write_file
 from acceld.client import Client
 from acceld.errors import UsageError
-from acceld.gains import judged
 from acceld.home import find_home
-from acceld.model import Gate, Kernel
+from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import SIMULATOR
 from acceld.watch.apply import check_win
 
@@ -35,11 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "file",
         nargs="?",
         metavar="FILE",
-        help="replace this kernel file, if the kernel has the same signature and imports and passes today; a copy is kept "
-        "beside it",
+        help="replace this kernel file, if the kernel has the same signature and imports, passes today and is not slower than the "
+        "file's kernel; a copy is kept beside it",
     )
     parser.add_argument(
-        "--even-if-tied", action="store_true", help="with FILE: also a kernel whose gain is neither certain nor likely"
+        "--even-if-tied",
+        action="store_true",
+        help="with FILE: also a kernel whose gain is neither certain nor likely, or that is slower than the file's",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write the kernel to this new file instead")
     parser.add_argument(
@@ -107,12 +108,10 @@ def applied(
     if holds(path, candidate["text"]):
         return f"{path} already is c{candidate['id']}; nothing was written"
     undo = f"\nto undo: {shlex.join(['mv', str(backup_of(path.resolve(), expected)), str(path.resolve())])}"
-    check_drop_in(path, _untrusted(candidate))
+    check_drop_in(path, _untrusted(candidate), found["id"])
     if found["backend"] == SIMULATOR and find_home(home).daemon() is None:
-        _smoke_test(candidate, found, home)
+        gained = asyncio.run(_gained(path, path.read_text(encoding="utf-8-sig"), candidate, found, home, even_if_tied))
         backup = apply(path, candidate["text"], expected)
-        worth = judged(found)
-        gained = figures.gained(found["speedup"], worth, found["tie_band"])
         return written(candidate["id"], gained, path, backup) + undo
     place, _ = connected(home)
     asked: dict[str, Any] = {"action": "apply", "path": str(path), "expected_sha256": expected}
@@ -121,16 +120,37 @@ def applied(
     return f"{reported['result']}{undo}"
 
 
-def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> None:
-    """Raise UsageError if the kernel's text can not be traced, or breaks a rule of the chip."""
-    settings, state = config.load().config.evaluate, find_home(home).prepare()
+async def _gained(
+    path: Path,
+    text: str,
+    candidate: Mapping[str, Any],
+    found: Mapping[str, Any],
+    home: str | None,
+    even_if_tied: bool,
+) -> str:
+    """Evaluate the kernel and the file that it is to replace, and return the gain in words.
+
+    Raises UsageError if the kernel's text can not be traced or breaks a rule of the chip, or is not faster than the file's.
+    """
+    from acceld.evaluate.interface import started
+    from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
+    from acceld.watch.apply import compared_with_file, known_as
+
+    known = records(home, *known_as(text))
     place = {"workload": found["workload"], "folder": found["workload_folder"], "chip": found["chip"]}
-    result = asyncio.run(evaluated_once(_untrusted(candidate), Gate.TIMING, settings, state, **place))
-    if result.profile is None:
-        why = result.failure.message if result.failure else result.status.value
-        raise UsageError(
-            f"c{candidate['id']} does not pass now: {why}", hint=f"acceld check r{found['id']} evaluates it again"
-        )
+    best = _untrusted(candidate)
+    async with started(SimulatedEvaluator(config.load().config.evaluate, find_home(home).prepare())) as evaluator:
+
+        async def evaluate(kernel: Kernel, gate: Gate) -> Evaluation:
+            return await evaluated(evaluator, kernel, gate, **place)
+
+        tried = await evaluate(best, Gate.TIMING)
+        if tried.profile is None:
+            why = tried.failure.message if tried.failure else tried.status.value
+            raise UsageError(
+                f"c{candidate['id']} does not pass now: {why}", hint=f"acceld check r{found['id']} evaluates it again"
+            )
+        return await compared_with_file(path, text, known, found, best, tried, evaluate, even_if_tied=even_if_tied)
 
 
 def _untrusted(candidate: Mapping[str, Any]) -> Kernel:

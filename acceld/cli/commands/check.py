@@ -25,7 +25,10 @@ BASE = "origin/main"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
-        "what", nargs="?", metavar="r12|KERNEL", help="a run's best kernel (r12, or the run's name), or a kernel file"
+        "what",
+        nargs="?",
+        metavar="r12|WORKLOAD|KERNEL.py",
+        help="the best kernel of a run (r12, or the run's name) or of a workload's fastest run, or a kernel file",
     )
     many = parser.add_argument_group("several kernels")
     many.add_argument(
@@ -143,5 +146,5 @@ def _of_versions(arguments: argparse.Namespace) -> bool:
     port = f"; acceld port {path} rewrites it for nki" if api_of_file(path) == "nki_legacy" else ""
     raise UsageError(
         f"{path} has no workload to check it against, and no workload.toml is beside it",
-        hint=f"acceld check {path} --workload NAME (acceld workloads lists them), or acceld init {path} makes one{port}",
+        hint=f"acceld check {path} --workload NAME (acceld workloads lists them), or acceld init {path} --reference REF.py --arg NAME=SHAPE:DTYPE makes one{port}",
     )

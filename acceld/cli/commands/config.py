@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from acceld import config
@@ -68,7 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
             print(path)
         return 0
     values = config.dotted(asdict(resolved.config))
-    notes = _notes(resolved.config)
+    values |= {key: None for key in config.inferred_keys() if key not in resolved.origins}
+    notes = {key: "the kernel decides" for key in config.inferred_keys() if key not in resolved.origins}
+    notes |= _notes(resolved.config)
     if arguments.which:
         values = _chosen(values, arguments.which)
     rows = [
@@ -98,6 +100,12 @@ def _chosen(values: Mapping[str, object], which: str) -> dict[str, object]:
     """
     found = {key: value for key, value in values.items() if key == which or key.startswith(f"{which}.")}
     if not found:
+        if which.startswith("models."):
+            keys = ", ".join(f.name for f in fields(config.ModelConfig))
+            raise UsageError(
+                f"no model {which.split('.')[1]!r} is configured",
+                hint=f"a section [models.NAME] may have: {keys}; docs/models.md",
+            )
         sections = {key.rpartition(".")[0] for key in values}
         raise UsageError(f"there is no key or section {which!r}", hint=nearest_of(which, [*values, *sections]))
     return found

@@ -95,6 +95,11 @@ def _other(history: History, new: dict[str, Any], against: str) -> dict[str, Any
                 f"r{new['run']} has no {against} kernel to compare with",
                 hint="name another candidate: acceld diff c345 c301",
             )
+    elif re.fullmatch(r"r[0-9]+", against):
+        raise UsageError(
+            f"{against} is a run, and c{new['id']} is a candidate",
+            hint=f"acceld compare r{new['run']} {against} compares two runs",
+        )
     else:
         number = number_of(against, "c")
     found: dict[str, Any] = history.get(f"/v1/candidates/{number}")

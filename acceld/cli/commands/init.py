@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -163,7 +164,10 @@ def _shown(
     else:
         print_evaluation(evaluation, Subject(kernel, loaded, loaded.kernel_arguments()), chip, str(path))
         if loaded.reference is None:
-            say("note: without a reference, the kernel's own execution in float64 is the reference")
+            say(
+                "note: nothing says what the kernel should compute: candidates are compared with the kernel's own execution in float64; "
+                "--reference REF.py names a numpy file with forward"
+            )
     say_judged(found, folder, kernel.api)
     _say_lowered(found, arguments, chip)
     if evaluation.status in FINE:
@@ -179,7 +183,7 @@ def _shown(
             if api != kernel.api:
                 other_place = place_of(resolved, None, loaded, api=api, simulated=True)
                 judge_too(other_place, folder, resolved.config.evaluate, find_home(arguments.home).prepare(), found)
-        say(f"next: acceld optimize {folder} --wait")
+        say(f"next: acceld optimize {folder} --preset quick --wait")
     else:
         made_from = " or ".join(filter(None, (arguments.kernel, arguments.reference, arguments.module)))
         say(
@@ -221,10 +225,7 @@ def _from_reference(arguments: argparse.Namespace) -> int:
         given += [drafts.parse_scalar(text) for text in arguments.scalar]
         lowered = write_reference_workload(Path(arguments.reference), given, folder, name=folder.name)
     if not lowered.kernels:
-        raise UsageError(
-            f"no kernel could be lowered from {arguments.reference or arguments.module}; {folder}/ has the workload without one",
-            hint=f"models can write the first kernel: acceld optimize --from-reference --workload {folder} --proposer llm",
-        )
+        raise _not_lowered(arguments, folder)
     loaded = load_workload(folder)
     where = place_of(resolved, None, loaded, api=arguments.api, chip=arguments.chip, simulated=True)
     path = baseline_of(loaded, where.api)
@@ -234,6 +235,26 @@ def _from_reference(arguments: argparse.Namespace) -> int:
         found = asyncio.run(judged_at(where, kernel, folder.resolve(), settings.evaluate, state))
         kept.append(found.evaluation.status in FINE)
         return _shown(arguments, folder, path, kernel, found, where.chip, resolved)
+
+
+def _not_lowered(arguments: argparse.Namespace, folder: Path) -> UsageError:
+    """Return the error that says that no kernel was lowered. The folder of a reference is removed, so that the same command
+    works once the reference is mended; the folder of a module is kept, because only it has the module's reference.
+    """
+    if arguments.module:
+        return UsageError(
+            f"no kernel could be lowered from {arguments.module}; {folder}/ has the workload without one",
+            hint=f"models can write the first kernel: acceld optimize {folder} --from-reference --proposer llm; to lower a "
+            f"changed module, remove {folder}/ and run the same command again",
+        )
+    shutil.rmtree(folder)
+    words = ["acceld", "optimize", "--from-reference", arguments.reference]
+    words += [word for name in ("arg", "scalar") for text in getattr(arguments, name) for word in (f"--{name}", text)]
+    return UsageError(
+        f"no kernel could be lowered from {arguments.reference}; {folder}/ was not kept",
+        hint=f"change {arguments.reference}, then run the same command again; models can write the first kernel: "
+        f"{shlex.join([*words, '--proposer', 'llm'])}",
+    )
 
 
 def judge_too(

@@ -17,7 +17,7 @@ from acceld.cli.output import print_json, say
 from acceld.client import Client
 from acceld.errors import BudgetError, DaemonError, UsageError
 from acceld.home import Home, find_home
-from acceld.kernel_files import api_of_file, is_reference
+from acceld.kernel_files import api_of_file, is_reference, read, syntax_error
 from acceld.model import (
     BUDGET_PREFIX,
     PRESETS,
@@ -171,11 +171,14 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     flags |= {"search.chip": arguments.chip, "devices.backend": arguments.backend, "devices.screen": arguments.screen}
     resolved = config.load(flags=flags)
     settings = resolved.config
-    path = Path(arguments.target) if arguments.target else None
+    target = arguments.target or arguments.from_reference
+    path = Path(target) if target else None
     asked_for = {"chip": arguments.chip, "backend": arguments.backend}
     where = place_of(resolved, path, None, api=arguments.api, **asked_for)
     root, name = _target(arguments, where, settings.evaluate)
     found = workload(name, workload_folders(settings))
+    if root is None and arguments.from_reference == "":
+        where = place_of(resolved, None, found, api=arguments.api, unwritten=True, **asked_for)
     writes_first = arguments.from_reference is not None and PROPOSERS[settings.search.proposer].writes_first
     if not writes_first:
         if arguments.from_reference == "":
@@ -225,14 +228,13 @@ def _target(arguments: argparse.Namespace, where: Choice, settings: config.Evalu
     if arguments.target and not arguments.workload and is_reference(Path(arguments.target)):
         return None, _reference(arguments, Path(arguments.target), where, settings)
     if arguments.arg or arguments.scalar:
-        raise UsageError(
-            "--arg and --scalar describe the arguments of a reference, and no reference is named",
-            hint="acceld optimize REF.py --arg ...",
-        )
+        raise _no_reference(arguments.target)
     if arguments.target is None:
         raise UsageError(
             "acceld optimize needs something to optimize",
-            hint="name a workload (acceld workloads lists them), a kernel file or a reference",
+            hint=f"acceld optimize {arguments.workload} begins with that workload's own kernel"
+            if arguments.workload
+            else "name a workload (acceld workloads lists them), a kernel file or a reference",
         )
     path = Path(arguments.target)
     if path.suffix not in (".py", ".c"):
@@ -249,7 +251,22 @@ def _target(arguments: argparse.Namespace, where: Choice, settings: config.Evalu
         return kernel, str(path.parent)
     raise UsageError(
         f"{path} has no workload to check it against",
-        hint=f"name one with --workload, or make one: acceld init {path} --arg NAME=SHAPE:DTYPE ...",
+        hint=f"name one with --workload, or make one: acceld init {path} --reference REF.py --arg NAME=SHAPE:DTYPE ...",
+    )
+
+
+def _no_reference(target: str | None) -> UsageError:
+    """Return the error about ``--arg`` or ``--scalar`` beside a target that is no reference."""
+    problem, path = "no reference is named", Path(target or "")
+    if path.suffix == ".py":
+        if (wrong := syntax_error(read(path), path)) is not None:
+            return wrong
+        problem = f"{path} is a kernel" if api_of_file(path) else f"{path} has no function forward"
+    elif target is not None:
+        problem = f"{target} is no file of a reference"
+    return UsageError(
+        f"--arg and --scalar describe the arguments of a reference, and {problem}",
+        hint="acceld optimize REF.py --arg ..., where REF.py defines forward in numpy",
     )
 
 

@@ -30,7 +30,7 @@ from acceld.cli.kernels import (
 from acceld.cli.output import print_json, print_pairs, print_table, say, write_file
 from acceld.errors import DaemonError, UsageError, no_file
 from acceld.evaluate.correctness.distributions import OWN
-from acceld.findings import binds, finding, floor_share
+from acceld.findings import binds, finding, floor_share, source_line
 from acceld.home import Home, find_home
 from acceld.kernel_files import api_of_file
 from acceld.model import Correctness, Evaluation, Gate, Kernel, Profile, Status
@@ -42,6 +42,8 @@ from acceld.workloads import Arguments, ArraySpec, Workload, load_workload, work
 if TYPE_CHECKING:
     from acceld.nki.ir.program import Program
 
+HOT_SPOTS = 10
+"""Most lines of a kernel for which a profile keeps the busy time."""
 _DAEMON_S = 180.0
 """Deadline in seconds for the daemon's answer. Tracing and timing have shorter deadlines of their own."""
 FINE = frozenset({Status.PASSED, Status.UNCHECKED, Status.UNTESTED})
@@ -209,7 +211,7 @@ def _subject(arguments: argparse.Namespace, api: str, named: Workload | None) ->
     if named is None:
         raise UsageError(
             f"{path} has no workload to check it against and no shapes to time it with",
-            hint=f"give --workload, --reference or --arg SHAPE:DTYPE, or make a workload: acceld init {path} --arg ...",
+            hint=f"give --workload, --reference or --arg SHAPE:DTYPE, or make a workload: acceld init {path} --reference REF.py --arg ...",
         )
     yield Subject(kernel, named, named.kernel_arguments())
 
@@ -384,7 +386,7 @@ def _whole(value: float) -> float:
 def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: str) -> None:
     """Print the evaluation for people."""
     profile, correctness = evaluation.profile, evaluation.correctness
-    pairs = [("kernel", f"{name}  ({subject.kernel.api}, {chip})"), ("status", _status(evaluation))]
+    pairs = [("kernel", f"{name}  ({subject.kernel.api}, {chip})"), ("status", _status(evaluation, subject.workload))]
     if evaluation.failure is not None:
         failure = evaluation.failure
         where = f"line {failure.line}: " if failure.line else ""
@@ -438,19 +440,20 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
     lines = profile.details.get("hot_spots", [])
     if lines:
         print()
-        source = subject.kernel.text.splitlines()
         spots = [
             (
                 str(one["line"]),
                 str(one["engine"]),
                 figures.duration(one["busy_us"]),
-                figures.cell(source[one["line"] - 1].strip(), 80) if 0 < one["line"] <= len(source) else "",
+                figures.cell(source_line(subject.kernel.text, one["line"], 80), 80),
             )
             for one in lines
         ]
         shapes = profile.details.get("shapes")
         at = f" at {shapes[0]['shape']}" if shapes else ""
         print_table(spots, ("line", "engine", f"busy{at}", "source"), right=frozenset({0, 2}))
+        if len(spots) == HOT_SPOTS:
+            print(f"the {HOT_SPOTS} busiest lines; others may be busy too")
     for note in profile.notes:
         say(f"note: {note}")
 
@@ -465,12 +468,15 @@ def _error(correctness: Correctness, found: Workload | None) -> str:
     ]
     error, tolerance = (own[0].rel_l2, own[0].tolerance) if own else (correctness.rel_l2, correctness.tolerance)
     on = "" if correctness.passed else " on the workload's own inputs" if own else " on the inputs that failed"
-    text = f"{error:.2g} relative L2{on}, tolerance {tolerance:.2g}"
+    text = f"{figures.rel_l2(error)} relative L2{on}, tolerance {tolerance:.2g}"
     if found is None:
         return text
-    declared = math.isclose(tolerance or 0.0, found.tolerance)
-    return text + (
-        " (declared in workload.toml)" if declared else " (derived from the rounding noise on this workload)"
+    if math.isclose(tolerance or 0.0, found.tolerance):
+        text += " (declared in workload.toml)"
+    else:
+        text += f" (derived from the rounding noise on this workload; the {found.tolerance:.2g} of workload.toml is the upper limit)"
+    return (
+        text if found.reference else f"{text}; against the kernel's own execution in float64, for want of a reference"
     )
 
 
@@ -485,6 +491,8 @@ def _latency(profile: Profile, chip: str) -> str:
     return f"{text} ({compiler})" if compiler != profile.method else text
 
 
-def _status(evaluation: Evaluation) -> str:
+def _status(evaluation: Evaluation, found: Workload | None) -> str:
+    if evaluation.status is Status.PASSED and found is not None and found.reference is None:
+        return f"{figures.status(evaluation.status)}, compared with itself alone (no reference)"
     extra = {Status.UNCHECKED: " (no reference)", Status.UNTESTED: " (not run on data)"}.get(evaluation.status, "")
     return figures.status(evaluation.status) + extra

@@ -8,9 +8,10 @@ from typing import Any
 
 from acceld import figures
 from acceld.cli.arguments import add_json
-from acceld.cli.connect import History, reading, run_number
+from acceld.cli.connect import History, reading, run_named
 from acceld.cli.outcome import print_outcome
 from acceld.cli.output import print_json, print_pairs, print_table
+from acceld.errors import UsageError
 from acceld.model import Source
 from acceld.roofline import peak_source
 
@@ -30,7 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the record with the given id, and return the exit code."""
     match = re.fullmatch(r"([rcie])(\d+)", arguments.id)
-    kind, number = (match[1], int(match[2])) if match else ("r", run_number(arguments.home, arguments.id))
+    named = None if match or arguments.id.isdigit() else run_named(arguments.home, arguments.id)
+    if not match and named is None and not arguments.id.isdigit():
+        raise UsageError(
+            f"{arguments.id!r} is no id and no name of a run",
+            hint="a run r12, a candidate c345, an insight i38 or an evaluation e901; acceld runs lists the runs",
+        )
+    kind, number = (match[1], int(match[2])) if match else ("r", named or int(arguments.id))
     with reading(arguments.home) as history:
         if kind == "c":
             return _candidate(history, number, arguments)
@@ -118,7 +125,7 @@ def _evaluation(found: dict[str, Any]) -> None:
         if found["failure_hint"]:
             pairs.append(("what to do", found["failure_hint"]))
     if found["rel_l2"] is not None:
-        pairs.append(("error", f"{found['rel_l2']:.2g} relative L2, tolerance {found['tolerance']:.2g}"))
+        pairs.append(("error", f"{figures.rel_l2(found['rel_l2'])} relative L2, tolerance {found['tolerance']:.2g}"))
     if profile:
         pairs.append(
             (

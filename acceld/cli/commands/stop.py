@@ -68,7 +68,7 @@ def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> int:
                 pid, signal.SIGTERM
             )  # a daemon that does not answer, or speaks another protocol, still obeys signals
     deadline = time.monotonic() + (HANG_S if hangs else timeout_s)
-    while home.is_served():
+    while home.is_served() or process_start(pid) == reported["process_started"]:
         if time.monotonic() > deadline:
             if hangs and process_start(pid) == reported["process_started"]:
                 say(f"the daemon (pid {pid}) hangs and is killed; nothing that was acknowledged is lost")

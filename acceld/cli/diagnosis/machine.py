@@ -21,7 +21,7 @@ from acceld.cli.connect import records
 from acceld.cli.output import print_json
 from acceld.client import Client
 from acceld.device import Finding
-from acceld.errors import AcceldError, UsageError
+from acceld.errors import AcceldError, ConfigError, UsageError
 from acceld.home import find_home
 from acceld.private_files import no_access, other_owner
 from acceld.targets import nki_version
@@ -85,6 +85,9 @@ def run(arguments: argparse.Namespace) -> int:
     for look in looks:
         try:
             findings += look(arguments)
+        except ConfigError as error:  # the look at the configuration reports it, once
+            if look is _configuration:
+                findings.append(Finding("configuration", "fail", error.message, error.hint))
         except AcceldError as error:
             findings.append(Finding(look.__name__.strip("_"), "fail", error.message, error.hint))
         except PermissionError as error:
@@ -221,10 +224,11 @@ def _settings(arguments: argparse.Namespace) -> Iterator[Finding]:
     """Yield a finding for each problem of prompts and workloads."""
     from acceld.cli.diagnosis.settings import findings
 
+    config.load()  # an error of the configuration is no problem of prompts or workloads
     for one in findings(("prompts", "workloads"), find_home(arguments.home), None, False):
         if one.problem:
             remedy = f"mend the file; acceld doctor {one.part} then shows whether it is right"
-            yield Finding(f"{one.part} {one.name}", "note", one.problem, remedy)
+            yield Finding(one.part, "note", f"{one.name}: {one.problem}", remedy)
 
 
 def _history(arguments: argparse.Namespace) -> Iterator[Finding]:
@@ -312,7 +316,7 @@ def _models(_: argparse.Namespace) -> Iterator[Finding]:
             "models",
             "note",
             "no model is configured; rewrite rules need no model",
-            f"a section [models.NAME] in {config.settings_file()}",
+            f"a section [models.NAME] in {config.settings_file()} (docs/models.md)",
         )
     for name, model in settings.models.items():
         default = "ANTHROPIC_API_KEY" if model.provider == "anthropic" else "OPENAI_API_KEY"

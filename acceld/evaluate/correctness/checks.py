@@ -20,6 +20,10 @@ One data set may be far noisier than the next, for example if two nearly equal l
 bfloat16 parts are up to 64 times as inexact as float32.
 """
 
+NOT_FINITE = (
+    "Write every element of the output: a loop over SIZE // TILE tiles leaves out the rest. If every element is written, look "
+    "for a division by zero, and for exp or log of too large or too small a value."
+)
 HINTS = {
     "own": "Compare the kernel's formula with the reference, term by term.",
     "scaled_up": "On inputs 30 times as large: subtract the maximum before exp, and do not approximate functions.",

@@ -180,7 +180,7 @@ def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
     got, want = actual.reshape(-1, width), expected.reshape(-1, width)
     step = max(1, _BLOCK_ELEMENTS // width)
     row_errors, along = np.zeros(len(want)), np.zeros(len(want))
-    rows, columns = np.zeros(len(want), bool), np.zeros(width, bool)
+    rows, columns, unwritten = np.zeros(len(want), bool), np.zeros(width, bool), np.ones(width, bool)
     wrong, broken, worst, at = 0, 0, -1.0, 0
     for start in range(0, len(want), step):
         reference = want[start : start + step].astype(np.float64, copy=False)
@@ -189,6 +189,7 @@ def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
             error = np.abs(found - reference)
         bad = ~np.isfinite(error)
         broken += int(bad.sum())
+        unwritten &= (np.isnan(found) & ~np.isnan(reference)).all(axis=0)
         error[bad] = math.inf
         place = int(error.argmax())
         if error.flat[place] > worst:
@@ -213,9 +214,10 @@ def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
     said = f"worst at {index}: expected {float(want.flat[at]):.6g}, found {float(got.flat[at]):.6g}"
     if wrong:
         said += f"; {wrong} of {expected.size} elements have an error of more than 1 %, in {_span('row', rows)}"
-        said += f" and {_span('column', columns)} (rows of the last axis)"
+        said += f" and {_span('column', columns)} of {len(want)} rows of {width} columns"
     if broken:
-        return f"{said}; {broken} are not finite"
+        empty = _never_written(unwritten)
+        return f"{empty}{said}; {broken} are not finite"
     everywhere = float(np.median(row_errors)) > 0.2 * float(row_errors.max())
     if everywhere and abs(float(along.mean())) > _SYSTEMATIC:
         much = "large" if along.mean() > 0 else "small"
@@ -223,6 +225,22 @@ def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
     if everywhere and row_errors.max() < _ROUNDED:
         return f"{said}; every row has about the same error, so low precision is the likely cause"
     return f"{said}; rounding can not explain this"
+
+
+def _never_written(columns: NDArray[np.bool_]) -> str:
+    """Return a text on the marked columns, in which every row is NaN as in memory without a value; empty if only some of
+    the columns before the last one are marked, or all of them are.
+
+    A loop over whole tiles leaves out the columns behind the last tile. The tile is taken to have as many columns as the
+    greatest power of two that divides the number of columns before them.
+    """
+    found, width = np.flatnonzero(columns), len(columns)
+    if not found.size or found[-1] != width - 1 or len(found) != width - found[0] or not found[0]:
+        return ""
+    first = int(found[0])
+    tile = first & -first
+    why = f": {width} is no multiple of {tile}" if width - first < tile else ""
+    return f"columns {first} to {width - 1} are never written{why}; "
 
 
 def _span(name: str, marks: NDArray[np.bool_]) -> str:

@@ -24,6 +24,7 @@ whole terms.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from acceld.evaluate.correctness.errors import Errors
@@ -85,6 +86,8 @@ class Tolerance:
             ("worst row's relative L2 error", errors.worst_row, self.worst_row),
             ("worst element's relative error", errors.element, self.element),
         ):
+            if not math.isfinite(error):
+                return f"{what} is not finite"
             if not error <= limit:
                 return f"{what} {error:.3g} exceeds {limit:.3g}"
         return ""

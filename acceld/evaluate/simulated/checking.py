@@ -17,7 +17,7 @@ from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.case import Failed, RecentlyUsed
 from acceld.evaluate.correctness.admission import Admit
 from acceld.evaluate.correctness.bands import is_banded
-from acceld.evaluate.correctness.checks import HINTS, at_hidden, near, placed
+from acceld.evaluate.correctness.checks import HINTS, NOT_FINITE, at_hidden, near, placed
 from acceld.evaluate.correctness.datasets import DataSet
 from acceld.evaluate.correctness.distributions import OWN, hidden_variants
 from acceld.evaluate.correctness.errors import Errors
@@ -281,6 +281,8 @@ class Checker:
             "The performance model left out or merged instructions that the outputs need."
             if trial.as_timed
             else HINTS.get(trial.variant, "")
+            if result.errors.finite
+            else NOT_FINITE
         )
         failed = case.checked(result, gate, hint, trial)
         # the program has passed on this data set in its own order, so the order is the cause
@@ -352,6 +354,6 @@ def told_on_chip(error: float, tolerance: float) -> str:
     result = "it would pass there" if error <= tolerance else "it would fail there"
     near = ", near the limit" if tolerance / 2 < error <= tolerance else ""
     return (
-        f"with the scalar engine's functions as far off as published ones, the relative L2 error is {error:.2g} of the "
-        f"{tolerance:.2g} that the chip's published gate allows: {result}{near} (modelled)"
+        f"on a chip, whose scalar engine computes functions less exactly, the error would be {error:.2g}; up to {tolerance:.2g} "
+        f"may pass, so {result}{near} (modelled)"
     )

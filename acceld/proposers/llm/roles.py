@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from acceld.config import Config, RoleConfig, settings_file
+from acceld.config import Config, RoleConfig, no_model, settings_file
 from acceld.errors import ConfigError, did_you_mean
 from acceld.llm.client import Role
 from acceld.llm.settings import PROVIDERS, api_of
@@ -87,8 +87,9 @@ class RoleTable:
         if planner is None or executor is None:
             missing = "planner" if planner is None else "executor"
             raise ConfigError(
-                f"[llm.{missing}] in {settings_file()} names no model",
-                hint='add models = ["NAME"] to that section, and a section [models.NAME] that describes the model',
+                f"[llm.{missing}] in {settings_file()} names no model" if config.models else no_model(),
+                hint=f'add models = ["NAME"] to the section [llm.{missing}], and a section [models.NAME] that describes the model; '
+                "docs/models.md has examples",
             )
         return cls(
             planner,
