@@ -18,8 +18,10 @@ the statement ``a = loaded(x, 128 * t)`` of a kernel becomes ::
 from __future__ import annotations
 
 import ast
+import builtins
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -41,6 +43,12 @@ _STEADY = (
 """Kinds of nodes of expressions that have no effect."""
 _BY_NAME = frozenset({"dir", "eval", "exec", "globals", "locals", "vars"})
 """Functions of Python that use the names of variables as texts."""
+_PURE = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "range", "round"})
+"""Functions of Python that change no list, dictionary or object."""
+_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp)
+"""Kinds of nodes whose code runs later, and reads the names of the function around it then."""
+_OTHER_LINES = re.compile(r"\r(?!\n)|\f")
+"""Matches characters behind which Python counts the indentation of a line anew, and which end no line here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,8 @@ def _inlined(source: str) -> tuple[str, tuple[_Call, ...]]:
     was done.
     """
     now, calls = source, list[_Call]()
+    if _OTHER_LINES.search(source):
+        return source, ()
     for _ in range(_MOST_CALLS):
         try:
             found = _one_written_out(now)
@@ -126,6 +136,7 @@ def _without_unused(original: str, changed: str) -> str:
         module, text, edits = parsed(changed), SourceText(changed), Edits(changed)
         used = {node.id for node in walked(module) if isinstance(node, ast.Name)}
         gone = [one for one in module.body if isinstance(one, ast.FunctionDef) and one.name in called - used]
+        gone = [one for one in gone if not one.decorator_list]
         for one in gone:
             start, end = text.span(one)
             while changed[:start].endswith("\n\n\n"):
@@ -147,12 +158,14 @@ def _one_written_out(source: str) -> tuple[str, _Call] | None:
             continue
         bound = _bound(caller)
         for statement in _statements(caller.body):
-            call = _first_call(statement, functions)
+            call = _first_call(statement, functions, bound)
             if call is None or not is_alone(text, statement):
                 continue
             name = call.func.id if isinstance(call.func, ast.Name) else ""
             if name in bound or _BY_NAME & {one.id for one in names_in(caller)}:
                 continue
+            if any(isinstance(one, ast.NamedExpr) for one in walked(caller)):
+                continue  # an argument may bind the name that an argument before it reads
             lines = _written_out(text, caller, statement, call, functions[name])
             if lines is not None:
                 start, end = text.line_start(text.span(statement)[0]), text.span(statement)[1]
@@ -170,8 +183,12 @@ def _functions(module: ast.Module) -> dict[str, ast.FunctionDef]:
     calls = Counter(
         one.func.id for one in walked(module) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)
     )
-    found = {}
+    found = dict[str, ast.FunctionDef]()
+    if any(isinstance(one, ast.Global | ast.Nonlocal) for one in walked(module)):
+        return found  # a call may change what a name means
     for one in module.body:
+        if any(isinstance(each, ast.alias) and each.name == "*" for each in walked(one)):
+            found.clear()  # the other module may have functions with these names
         if isinstance(one, ast.FunctionDef) and once[one.name] == 1 and 0 < calls[one.name] == uses[one.name]:
             inside = any(isinstance(each, ast.Name) and each.id == one.name for each in walked(one))
             if not inside and _is_plain(one):
@@ -189,6 +206,8 @@ def _is_plain(function: ast.FunctionDef) -> bool:
         return False
     nodes = [node for statement in function.body for node in walked(statement)]
     if any(isinstance(one, ast.Yield | ast.YieldFrom | ast.Await | ast.Import | ast.ImportFrom) for one in nodes):
+        return False
+    if any(isinstance(one, _LATER) for one in nodes):
         return False
     if any(isinstance(one, ast.Name) and one.id in _BY_NAME for one in nodes):
         return False
@@ -208,8 +227,18 @@ def _body(function: ast.FunctionDef) -> list[ast.stmt]:
 
 
 def _bound(function: ast.FunctionDef) -> set[str]:
-    """Return the names that a function binds: its parameters, and what its statements assign."""
+    """Return the names that a function binds: its parameters, and what its statements assign, import, define or catch."""
     found = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
+    for one in (each for statement in function.body for each in walked(statement)):
+        match one:
+            case ast.alias(name=name, asname=other):
+                found.add(other or name.partition(".")[0])
+            case ast.FunctionDef(name=str(name)) | ast.AsyncFunctionDef(name=str(name)) | ast.ClassDef(name=str(name)):
+                found.add(name)
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                found.add(name)
+            case ast.MatchMapping(rest=str(name)):
+                found.add(name)
     return found | {one.id for one in names_in(function) if isinstance(one.ctx, ast.Store)}
 
 
@@ -236,9 +265,11 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             yield one
 
 
-def _first_call(statement: ast.stmt, functions: Mapping[str, ast.FunctionDef]) -> ast.Call | None:
+def _first_call(
+    statement: ast.stmt, functions: Mapping[str, ast.FunctionDef], bound: Collection[str]
+) -> ast.Call | None:
     """Return the call of one of ``functions`` that a statement runs first, if nothing that has an effect runs before
-    it.
+    it. ``bound`` has the names that the caller binds.
     """
     node = getattr(statement, "value", None)
     inner: ast.Call | None = None
@@ -249,20 +280,39 @@ def _first_call(statement: ast.stmt, functions: Mapping[str, ast.FunctionDef]) -
             return inner
         given = [*node.args, *(one.value for one in node.keywords)]
         calls = [one for one in given if any(isinstance(each, ast.Call) for each in walked(one))]
-        others = [one for one in calls if _calls_one(one, functions)]
+        others = [one for one in calls if _called(one, functions)]
         if not others:
             return inner
-        if any(not _is_steady(one) for one in given[: given.index(others[0])]):
+        before = given[: given.index(others[0])]
+        if any(not _is_steady(one) for one in before):
             return None
+        method = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)
+        fixed = all(_is_fixed(one, bound) for one in (before if method else [node.func, *before]))
+        if not fixed and not _is_quiet(others[0], functions):
+            return None  # the function may change what these expressions read
         node = others[0]
     return inner
 
 
-def _calls_one(node: ast.expr, functions: Mapping[str, ast.FunctionDef]) -> bool:
-    return any(
-        isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id in functions
-        for one in walked(node)
-    )
+def _is_quiet(node: ast.AST, functions: Mapping[str, ast.FunctionDef]) -> bool:
+    """Tell whether the calls of ``functions`` in ``node`` change no list, dictionary or object of Python."""
+    left = _called(node, functions)
+    for one in left:
+        known = (NO_TILES | _PURE | functions.keys()) - _bound(functions[one])
+        for each in (inside for statement in functions[one].body for inside in walked(statement)):
+            if isinstance(each, ast.AugAssign):
+                return False
+            if isinstance(each, ast.Attribute | ast.Subscript) and not isinstance(each.ctx, ast.Load):
+                return False
+            if isinstance(each, ast.Call) and root(each.func) not in known:
+                return False
+        left += [name for name in _called(functions[one], functions) if name not in left]
+    return True
+
+
+def _called(node: ast.AST, functions: Mapping[str, ast.FunctionDef]) -> list[str]:
+    """Return the names of those of ``functions`` that ``node`` calls, once each."""
+    return list(dict.fromkeys(one.id for one in uncached_names_in(node) if one.id in functions))
 
 
 def _is_steady(node: ast.AST) -> bool:
@@ -270,11 +320,12 @@ def _is_steady(node: ast.AST) -> bool:
     return all(isinstance(one, _STEADY) for one in walked(node))
 
 
-def _is_fixed(node: ast.expr) -> bool:
+def _is_fixed(node: ast.expr, bound: Collection[str]) -> bool:
     """Tell whether an argument may stand wherever the function uses its parameter: a name, a constant, or an attribute of a
-    library, such as ``nl.float32``.
+    library, such as ``nl.float32``. A name in ``bound``, which has the names of the caller, is no library.
     """
-    return isinstance(node, ast.Name | ast.Constant) or (isinstance(node, ast.Attribute) and root(node) in NO_TILES)
+    libraries = NO_TILES.difference(bound)
+    return isinstance(node, ast.Name | ast.Constant) or (isinstance(node, ast.Attribute) and root(node) in libraries)
 
 
 def _written_out(
@@ -284,7 +335,7 @@ def _written_out(
     the call can not be written out.
     """
     given = _arguments(function, call)
-    if given is None:
+    if given is None or not all(is_alone(text, one) for one in function.body):
         return None
     indent = text.indentation(text.span(statement)[0])
     taken = {one.id for one in uncached_names_in(parsed(text.source))} | _bound(caller) | _bound(function)
@@ -294,13 +345,15 @@ def _written_out(
     free = {one.id for one in uncached_names_in(function)} - own - parameters
     if free & _bound(caller):
         return None  # the function means a name of the file, and the caller has another one
+    if _in_comprehensions(function) & (_of_the_file(parsed(text.source)) | set(dir(builtins))):
+        return None  # beside the comprehension the function may mean the name of the file
     names: dict[str, str] = {}
     lines: list[str] = []
     for name, value in given.items():
         written = text.source[slice(*text.span(value))]
         if "\n" in written:
             written = ast.unparse(value)
-        if name not in own and _is_fixed(value):
+        if name not in own and _is_fixed(value, _bound(caller)):
             names[name] = written
         else:
             names[name] = name if name not in here else new_name(name, taken)
@@ -317,13 +370,19 @@ def _written_out(
     if call is getattr(statement, "value", None) and shared and target is not None:
         return lines or [f"{indent}pass"]
     result = "None" if returned is None else _text_of(text, returned, names)
-    if isinstance(statement, ast.Expr) and statement.value is call:
+    if isinstance(statement, ast.Expr) and statement.value is call and (returned is None or _is_steady(returned)):
         return lines or [f"{indent}pass"]
     start, end = text.span(statement)
     first, behind = text.span(call)
     plain = isinstance(returned, ast.Name | ast.Constant) or returned is None
     rest = f"{text.source[start:first]}{result if plain else f'({result})'}{text.source[behind:end]}"
     return [*lines, *(indent + rest).split("\n")]
+
+
+def _in_comprehensions(function: ast.FunctionDef) -> set[str]:
+    """Return the names that the comprehensions of a function bind."""
+    loops = [one for one in walked(function) if isinstance(one, ast.comprehension)]
+    return {name.id for one in loops for name in uncached_names_in(one.target)}
 
 
 def _arguments(function: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr] | None:
@@ -358,6 +417,8 @@ def _shared_names(
     """
     if not isinstance(statement, ast.Assign) or statement.value is not call or target is None or returned is None:
         return {}
+    if any(isinstance(one, _LATER) for each in caller.body for one in walked(each)):
+        return {}  # the function may run code that reads what the names held before
     targets = target.elts if isinstance(target, ast.Tuple) else [target]
     results = returned.elts if isinstance(returned, ast.Tuple) else [returned]
     if len(targets) != len(results) or isinstance(target, ast.Tuple) != isinstance(returned, ast.Tuple):

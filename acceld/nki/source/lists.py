@@ -26,6 +26,7 @@ A list of lists gets an axis for each list. Every line keeps its number.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -102,6 +103,8 @@ def with_stacked_tiles(source: str) -> str:
         if isinstance(function, ast.FunctionDef) and is_straight(function):
             if len(_patterns(function)) < len(_patterns(tree)):
                 continue  # another function may be called with a tile of a list, and use strides of that tile
+            if not {root(one) for one in _patterns(function)} <= _own_tensors(function):
+                continue  # for example a pattern of what a call returns, which may be a tile of a list
             for stack in _stacks(text, function):
                 _replace(text, edits, function, stack)
     return edits.apply()
@@ -110,6 +113,18 @@ def with_stacked_tiles(source: str) -> str:
 def _patterns(node: ast.AST) -> list[ast.Attribute]:
     """Return the access patterns (``.ap``), which give strides that an additional axis would change."""
     return [one for one in walked(node) if isinstance(one, ast.Attribute) and one.attr == "ap"]
+
+
+def _own_tensors(function: ast.FunctionDef) -> set[str]:
+    """Return the names that stand for an argument or for a tensor or tile that the function declares, and nothing else."""
+    stores = Counter(node.id for node in names_in(function) if isinstance(node.ctx, ast.Store))
+    declared = Counter(
+        _assigned(one)
+        for one in walked(function)
+        if isinstance(one, ast.Assign) and isinstance(one.value, ast.Call) and called(one.value.func) in DECLARATIONS
+    )
+    given = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
+    return {name for name in given | declared.keys() if stores[name] == declared[name]}
 
 
 def _stacks(text: SourceText, function: ast.FunctionDef) -> Iterator[_Stack]:
@@ -193,8 +208,7 @@ def _is_understood(function: ast.FunctionDef, stack: _Stack, block: Sequence[ast
     """Tell whether the tile and its lists are used only in ways that :func:`_replace` can rewrite."""
     outer = stack.levels[0]
     names = {stack.tile, *(level.name for level in stack.levels)}
-    patterns = [one for one in walked(function) if isinstance(one, ast.Attribute) and one.attr == "ap"]
-    if any(root(one) in names for one in patterns):
+    if any(root(one) in names for one in _patterns(function)):
         return False  # an access pattern gives strides, which an additional axis would change
     changed = {node.id for node in names_in(outer.loop) if isinstance(node.ctx, ast.Store)}
     between = block[1 : block.index(outer.loop)]

@@ -125,6 +125,108 @@ def test_a_function_that_is_not_plain_stays_a_call(function: str) -> None:
     assert inlined(source) == source
 
 
+MAKES_ROW = """def row(seen, at):
+    made = [at]
+    return made
+"""
+READS_SCALE = """SCALE = 3
+def row(seen, at):
+    made = [at, SCALE]
+    return made
+"""
+
+
+def kernel(body: str, *lines: str) -> str:
+    """Return the source of a kernel behind other lines of its file."""
+    return "\n".join([*lines, "", "def kernel(seen, n):", *(f"    {line}" for line in body.splitlines()), ""])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        # other statements on the lines of a function's statements
+        kernel("a = row(seen, n)\na.append(1)\nreturn a", "def row(seen, at):\n    made = [at]; return made"),
+        kernel("a = row(seen, n)\na.append(1)\nreturn a", "def row(seen, at): made = [at]; return made"),
+        kernel(
+            "a = row(seen, n)\nreturn a", "def row(seen, at):\n    made = [at]\n    seen.append(2)\r    return made"
+        ),
+        # the returned expression has an effect, and the call's result is not used
+        kernel("row(seen, n)\nreturn n", "def row(seen, at):\n    made = [at]\n    return seen.append(made)"),
+        # one name in a comprehension, and another one of the file or of Python beside it
+        kernel(
+            "S = 8\nreturn row(seen, n)",
+            "S = 3\ndef row(seen, at):\n    made = [S for S in range(2)]\n    made.append(S)\n    return made",
+        ),
+        kernel(
+            "return row(seen, n)", "def row(seen, at):\n    made = [len for len in [at]]\n    return made, len('a')"
+        ),
+        # a name changes while the arguments are evaluated, or in the function
+        kernel(
+            "x = 1\nreturn row(seen, x, [x := 3])", "def row(seen, at, more):\n    made = [at, more]\n    return made"
+        ),
+        kernel(
+            "a = row(seen, S)\nreturn a",
+            "S = 1\ndef bump():\n    global S\n    S = S + 1\n    return S",
+            "def row(seen, at):\n    much = bump()\n    made = [at, much]\n    return made",
+        ),
+        kernel(
+            "x = 1\ndef bump():\n    nonlocal x\n    x += 1\n    return x\na = row(seen, x, bump)\nreturn a",
+            "def row(seen, at, what):\n    much = what()\n    made = [at, much]\n    return made",
+        ),
+        # the caller has another thing with a name of the file that the function means
+        *(
+            kernel(f"{body}\na = row(seen, n)\nreturn a", READS_SCALE)
+            for body in (
+                "import math as SCALE",
+                "def SCALE():\n    return 9",
+                "class SCALE:\n    pass",
+                "try:\n    raise ValueError\nexcept ValueError as SCALE:\n    pass",
+                "match n:\n    case SCALE:\n        pass",
+                "match [n]:\n    case [*SCALE]:\n        pass",
+                "match {}:\n    case {**SCALE}:\n        pass",
+            )
+        ),
+        # code that runs later reads names of the caller or of the function
+        kernel(
+            "a = 7\ng = lambda: a\na = row(seen, g)\nreturn a[1]",
+            "def row(seen, what):\n    made = [0]\n    made.append(what())\n    return made",
+        ),
+        kernel(
+            "a = 7\ng = (a for _ in range(2))\na = row(seen, g)\nreturn a[1]",
+            "def row(seen, what):\n    made = [0]\n    made.append(list(what))\n    return made",
+        ),
+        kernel(
+            "found = []\nfor t in range(3):\n    g = row(seen, t)\n    found.append(g)\nreturn [list(g) for g in found]",
+            "def row(seen, at):\n    made = [at]\n    return (one + made[0] for one in range(2))",
+        ),
+        # the function changes what expressions before its call read
+        kernel(
+            "d = [[]]\ne = d[0]\nd[0].append(row(seen, d))\nreturn d, e",
+            "def row(seen, d):\n    d[0] = []\n    made = [1]\n    return made",
+        ),
+        kernel(
+            "x = dict(a=seen[:], b=row(seen, 3))\nreturn x",
+            "def row(seen, at):\n    made = [at]\n    seen.append(at)\n    return made",
+        ),
+        kernel(
+            "nt = dict\nnt = type('N', (), {'x': 1})()\na = row(seen, nt.x, more(nt))\nreturn a",
+            "def more(nt):\n    nt.x += 1\n    return nt.x if nt else 3",
+            "def row(seen, at, much):\n    made = [at, much]\n    return made",
+        ),
+        # another module's function takes the name
+        kernel("a = mul(n, n)\nreturn a", MAKES_ROW.replace("row", "mul"), "from operator import *"),
+    ],
+)
+def test_no_function_is_written_out_where_that_would_change_a_result(source: str) -> None:
+    assert result(inlined(source)) == result(source)
+    assert result(with_calls(source, inlined(source))) == result(source)
+
+
+def test_functions_behind_another_modules_names_are_written_out() -> None:
+    source = kernel("a = row(seen, n)\nreturn a", "from operator import *", MAKES_ROW)
+    assert "row(" not in inlined(source).partition("def kernel")[2] and result(inlined(source)) == result(source)
+
+
 def test_a_name_that_only_a_comprehension_has_is_renamed_with_the_others() -> None:
     function = "def row(seen, at):\n    made = [at + one for one in range(2)]\n    return made"
     source = f"{function}\n\ndef kernel(seen, n):\n    one = row(seen, n)\n    two = row(seen, one[0])\n    return one, two\n"

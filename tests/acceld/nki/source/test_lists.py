@@ -78,6 +78,24 @@ def test_a_list_that_is_more_than_a_list_of_tiles_stays(before: str, after: str)
     assert "lefts = nl.ndarray(" not in with_stacked_tiles(KERNEL.replace(before, after))
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "stationary=same(lefts[k]).ap([[128, 128], [1, 128]])",
+        "stationary=nl.broadcast_to(lefts[k], (128, 128)).ap([[128, 128], [1, 128]])",
+        "stationary=kept.ap([[128, 128], [1, 128]])",
+        "stationary=kepts[0].ap([[128, 128], [1, 128]])",
+    ],
+)
+def test_a_list_stays_beside_a_pattern_of_what_a_call_returns(pattern: str) -> None:
+    source = KERNEL.replace("stationary=lefts[k]", pattern)
+    source = source.replace(
+        "        made = nl", "        kept = same(lefts[0])\n        kepts = [same(lefts[0])]\n        made = nl"
+    )
+    source = source.replace("@nki.jit", "def same(tile):\n    return tile\n\n\n@nki.jit")
+    assert "lefts = []" in with_stacked_tiles(source)
+
+
 def test_a_list_of_named_tiles_beside_a_pattern_of_an_argument_is_one_tile_without_a_name() -> None:
     source = KERNEL.replace("dtype=x.dtype, buffer=nl.sbuf)", 'dtype=x.dtype, buffer=nl.sbuf, name=f"left{k}")')
     source = source.replace(
