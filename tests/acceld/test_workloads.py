@@ -328,7 +328,7 @@ def test_a_broken_workload_names_file_and_key(tmp_path: Path, change: str, messa
 def test_a_reference_that_raises_is_named(tmp_path: Path) -> None:
     one = write_workload(tmp_path)
     (one.folder / "reference.py").write_text("def forward(x):\n    raise RuntimeError('no such luck')\n")
-    with pytest.raises(WorkloadError, match=r"reference.py: forward raised RuntimeError: no such luck"):
+    with pytest.raises(WorkloadError, match=r"reference.py:2: forward raised RuntimeError: no such luck"):
         reference_outputs(one, make_inputs(one, 1))
     (one.folder / "reference.py").write_text("def forwrd(x):\n    return x\n")
     with pytest.raises(WorkloadError, match=r"no function 'forward'.\n  Did you mean 'forwrd'"):

@@ -23,7 +23,7 @@ WORDS = ["profile", "mine.py", "--workload", "silu", "--api", "nki_legacy", "--l
 @pytest.fixture
 def kernel(folder: Path) -> None:
     """Write a file for which the daemon's scripted evaluator finds 444 us, and which is no kernel."""
-    (folder / "mine.py").write_text("latency\n444.0\n")
+    (folder / "mine.py").write_text("latency\n444.0\nimport neuronxcc.nki\n")
 
 
 def test_a_daemon_is_asked_for_a_latency(kernel: None, daemon: str, capsys: pytest.CaptureFixture[str]) -> None:

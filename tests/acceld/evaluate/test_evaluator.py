@@ -399,13 +399,13 @@ async def test_the_strict_gate_says_how_a_kernel_of_approximated_functions_would
 ) -> None:
     found = await evaluator.evaluate(request(name="st_softmax", gate=Gate.STRICT))
     assert found.status is Status.PASSED and found.profile is not None and found.correctness is not None
-    (note,) = [note for note in found.profile.notes if "functions as far off" in note]
+    (note,) = [note for note in found.profile.notes if "functions less exactly" in note]
     assert "it would pass there" in note and "(modelled)" in note
     assert found.correctness.rel_l2 < 2e-6, "the result is of the exact run"
     again = await evaluator.evaluate(request(name="st_softmax", gate=Gate.STRICT))
     assert again.reused and again.profile is not None and note in again.profile.notes
     product = await evaluator.evaluate(request(gate=Gate.STRICT))
-    assert product.profile is not None and not [note for note in product.profile.notes if "as far off" in note]
+    assert product.profile is not None and not [note for note in product.profile.notes if "less exactly" in note]
 
 
 async def test_the_same_program_runs_on_the_same_data_only_once(

@@ -118,7 +118,7 @@ def test_a_kernel_that_follows_the_advice_is_rewritten(refused: str, reason: str
     launch, rule = Launch("nki", SHAPES), rule_named("widen_tiles")
     before = KernelModule(refused, launch)
     assert not places_offered(rule, before)
-    assert any(reason in one.precondition for one in places_refused(rule, before)), places_refused(rule, before)
+    assert any(reason in one.obstacle for one in places_refused(rule, before)), places_refused(rule, before)
     given = arrays(*SHAPES)
     expected = run(followed, *given)
     made = [one for one in rule.find(KernelModule(followed, launch), None) if one.rewrite is not None]
