@@ -21,7 +21,17 @@ from collections.abc import Sequence
 
 from acceld.nki.source.launches import Launch
 from acceld.nki.source.reading import KernelModule, kernel_module
-from acceld.nki.source.syntax import Access, Returned, bindings, is_straight, names_in, root, value_of, walked
+from acceld.nki.source.syntax import (
+    Access,
+    Returned,
+    bindings,
+    call_arguments,
+    is_straight,
+    names_in,
+    root,
+    value_of,
+    walked,
+)
 
 Fact = tuple[tuple[int, ...] | int | None, str, str]
 """Shape, dtype and memory of a tensor or tile, or the value of a number (None if it is unknown or varies), "" and ""."""
@@ -137,28 +147,19 @@ def _returns_early(function: ast.FunctionDef) -> bool:
 
 def _facts(kernel: KernelModule, function: ast.FunctionDef, call: ast.Call) -> list[Fact] | None:
     """Return what a call passes for each parameter; None unless it passes tensors and tiles, each once, and numbers."""
-    positional, named = ([one.arg for one in some] for some in (function.args.args, function.args.kwonlyargs))
-    parameters, defaults = [*positional, *named], [*function.args.defaults, *function.args.kw_defaults]
-    of_defaults = [*positional[len(positional) - len(function.args.defaults) :], *named]
-    given = {name: value for name, value in zip(of_defaults, defaults, strict=True) if value is not None}
-    if len(call.args) > len(positional) or any(isinstance(one, ast.Starred) for one in call.args):
+    found = call_arguments(function, call)
+    if found is None:
         return None
-    given |= dict(zip(positional, call.args, strict=False))
-    for one in call.keywords:
-        if one.arg not in parameters[len(call.args) :]:
-            return None
-        given[one.arg or ""] = one.value
-    if given.keys() != set(parameters):
-        return None
+    given, defaults = found[0] | found[1], list(found[1].values())
     tensors: list[str] = []
     facts: list[Fact] = []
     bound = Counter(
         one.id for one in ast.walk(kernel.function) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
     )
     bound.update(one.arg for one in ast.walk(kernel.function) if isinstance(one, ast.arg))
-    for name in parameters:
-        value = given[name]
-        if value in defaults and any(bound[one.id] for one in names_in(value)):
+    for one in (*function.args.args, *function.args.kwonlyargs):
+        value = given[one.arg]
+        if value in defaults and any(bound[name.id] for name in names_in(value)):
             return None  # a name of the module, and another one in the kernel
         if bound[root(value)] > 1 and not kernel.is_number(value):
             return None  # it may be another tensor in each call

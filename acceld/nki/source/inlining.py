@@ -29,7 +29,16 @@ from functools import lru_cache
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.lives import new_name
 from acceld.nki.source.spans import is_alone, parsed
-from acceld.nki.source.syntax import NO_TILES, bindings, is_straight, names_in, root, uncached_names_in, walked
+from acceld.nki.source.syntax import (
+    NO_TILES,
+    bindings,
+    call_arguments,
+    is_straight,
+    names_in,
+    root,
+    uncached_names_in,
+    walked,
+)
 from acceld.parsing import parse
 
 _MOST_CALLS = 64
@@ -334,7 +343,7 @@ def _written_out(
     """Return the lines that do what ``statement`` does, with the body of ``function`` in place of ``call``. Return None if
     the call can not be written out.
     """
-    given = _arguments(function, call)
+    given = call_arguments(function, call)
     if given is None or not all(is_alone(text, one) for one in function.body):
         return None
     indent = text.indentation(text.span(statement)[0])
@@ -349,7 +358,7 @@ def _written_out(
         return None  # beside the comprehension the function may mean the name of the file
     names: dict[str, str] = {}
     lines: list[str] = []
-    for name, value in given.items():
+    for name, value in (given[0] | given[1]).items():
         written = text.source[slice(*text.span(value))]
         if "\n" in written:
             written = ast.unparse(value)
@@ -383,24 +392,6 @@ def _in_comprehensions(function: ast.FunctionDef) -> set[str]:
     """Return the names that the comprehensions of a function bind."""
     loops = [one for one in walked(function) if isinstance(one, ast.comprehension)]
     return {name.id for one in loops for name in uncached_names_in(one.target)}
-
-
-def _arguments(function: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr] | None:
-    """Return the value of each parameter in the order in which a call evaluates them; None if they do not fit."""
-    given = function.args
-    if len(call.args) > len(given.args) or any(isinstance(one, ast.Starred) for one in call.args):
-        return None
-    values: dict[str, ast.expr] = dict(zip((one.arg for one in given.args), call.args, strict=False))
-    parameters = [one.arg for one in (*given.args, *given.kwonlyargs)]
-    for one in call.keywords:
-        if one.arg not in parameters or one.arg in values:
-            return None
-        values[one.arg] = one.value
-    last = given.args[len(given.args) - len(given.defaults) :]
-    defaults = {one.arg: value for one, value in zip(last, given.defaults, strict=True)}
-    defaults |= {one.arg: value for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value}
-    values |= {name: value for name, value in defaults.items() if name not in values}
-    return values if values.keys() == set(parameters) else None
 
 
 def _shared_names(

@@ -18,7 +18,16 @@ from copy import deepcopy
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
-from acceld.nki.source.syntax import NO_TILES, below, bindings, is_straight, numbers, uncached_names_in, walked
+from acceld.nki.source.syntax import (
+    NO_TILES,
+    below,
+    bindings,
+    call_arguments,
+    is_straight,
+    numbers,
+    uncached_names_in,
+    walked,
+)
 
 _ROUNDS = 4
 """Greatest length of a chain of functions, each of which calls the next one in its returned expression, that is written
@@ -112,27 +121,19 @@ def _write_out(
 
 def _returned(function: ast.FunctionDef, call: ast.Call, own: set[str]) -> str | None:
     """Return the text of the expression that a call returns; None if the call can not be written out."""
-    given = function.args
-    parameters = [one.arg for one in (*given.args, *given.kwonlyargs)]
-    if len(call.args) > len(given.args) or any(isinstance(one, ast.Starred) for one in call.args):
+    found = call_arguments(function, call)
+    if found is None:
         return None
-    values: dict[str, ast.expr] = dict(zip((one.arg for one in given.args), call.args, strict=False))
-    for one in call.keywords:
-        if one.arg not in parameters or one.arg in values:
-            return None
-        values[one.arg] = one.value
-    last = given.args[len(given.args) - len(given.defaults) :]
-    defaults = {one.arg: value for one, value in zip(last, given.defaults, strict=True)}
-    defaults |= {one.arg: value for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value}
-    for name, value in defaults.items():
-        if name not in values:
-            if not _is_simple(value) or own & {node.id for node in uncached_names_in(value)}:
-                return None
-            values[name] = value
+    values, defaults = found
+    if not all(_is_simple(one) for one in defaults.values()):
+        return None
+    if own & {node.id for one in defaults.values() for node in uncached_names_in(one)}:
+        return None
+    values |= defaults
     (statement,) = (one for one in function.body if isinstance(one, ast.Return))
     assert statement.value is not None
     names = uncached_names_in(statement.value)
-    if values.keys() != set(parameters) or own & {node.id for node in names if node.id not in values}:
+    if own & {node.id for node in names if node.id not in values}:
         return None
     uses = Counter(node.id for node in names)
     if any(uses[name] != 1 and not _is_simple(value) for name, value in values.items()):

@@ -464,6 +464,27 @@ def called(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
+def call_arguments(function: ast.FunctionDef, call: ast.Call) -> tuple[dict[str, ast.expr], dict[str, ast.expr]] | None:
+    """Return (what a call gives to parameters of ``function``, in order; the defaults of the other parameters), by name.
+
+    Return None if the arguments do not fit the parameters, or are not written out one by one.
+    """
+    given = function.args
+    parameters = [one.arg for one in (*given.args, *given.kwonlyargs)]
+    if len(call.args) > len(given.args) or any(isinstance(one, ast.Starred) for one in call.args):
+        return None
+    values: dict[str, ast.expr] = dict(zip((one.arg for one in given.args), call.args, strict=False))
+    for one in call.keywords:
+        if one.arg not in parameters or one.arg in values:
+            return None
+        values[one.arg] = one.value
+    last = given.args[len(given.args) - len(given.defaults) :]
+    defaults = {one.arg: value for one, value in zip(last, given.defaults, strict=True)}
+    defaults |= {one.arg: value for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value}
+    others = {name: value for name, value in defaults.items() if name not in values}
+    return (values, others) if values.keys() | others.keys() == set(parameters) else None
+
+
 def assigned(statement: Statement) -> tuple[str, ast.expr] | None:
     """Return name and value of a statement ``name = value``; None for other statements."""
     match statement.node:
