@@ -314,7 +314,8 @@ def _counted(function: ast.FunctionDef) -> set[str]:
         for one in walked(function)
         if isinstance(one, ast.For) and isinstance(one.target, ast.Name) and _is_range(one.iter)
     )
-    return {name for name, count in loops.items() if stores[name] == count}
+    given = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
+    return {name for name, count in loops.items() if stores[name] == count and name not in given}
 
 
 def _is_range(node: ast.expr) -> bool:
