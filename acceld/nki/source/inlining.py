@@ -196,6 +196,8 @@ def _functions(module: ast.Module) -> dict[str, ast.FunctionDef]:
     found = dict[str, ast.FunctionDef]()
     if any(isinstance(one, ast.Global | ast.Nonlocal) for one in walked(module)):
         return found  # a call may change what a name means
+    if any(isinstance(one, ast.Match) for one in module.body) or _BY_NAME & once.keys() | _BY_NAME & uses.keys():
+        return found  # the file may give the name of a function to something else
     for one in module.body:
         if any(isinstance(each, ast.alias) and each.name == "*" for each in walked(one)):
             found.clear()  # the other module may have functions with these names

@@ -215,6 +215,8 @@ def kernel(body: str, *lines: str) -> str:
         ),
         # another module's function takes the name
         kernel("a = mul(n, n)\nreturn a", MAKES_ROW.replace("row", "mul"), "from operator import *"),
+        kernel("a = mul(n, n)\nreturn a", MAKES_ROW.replace("row", "mul"), "match pow:\n    case mul:\n        pass"),
+        kernel("a = mul(n, n)\nreturn a", MAKES_ROW.replace("row", "mul"), "globals()['mul'] = pow"),
     ],
 )
 def test_no_function_is_written_out_where_that_would_change_a_result(source: str) -> None:
