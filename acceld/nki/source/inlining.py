@@ -30,9 +30,11 @@ from acceld.editing import Edits, SourceText
 from acceld.nki.source.lives import new_name
 from acceld.nki.source.spans import is_alone, parsed
 from acceld.nki.source.syntax import (
+    LOOPS,
     NO_TILES,
     bindings,
     call_arguments,
+    called,
     is_straight,
     names_in,
     root,
@@ -165,9 +167,9 @@ def _one_written_out(source: str) -> tuple[str, _Call] | None:
     for caller in module.body:
         if not isinstance(caller, ast.FunctionDef) or caller.name in functions:
             continue
-        bound = _bound(caller)
+        bound, counted = _bound(caller), _counted(caller)
         for statement in _statements(caller.body):
-            call = _first_call(statement, functions, bound)
+            call = _first_call(statement, functions, bound, counted)
             if call is None or not is_alone(text, statement):
                 continue
             name = call.func.id if isinstance(call.func, ast.Name) else ""
@@ -195,6 +197,8 @@ def _functions(module: ast.Module) -> dict[str, ast.FunctionDef]:
     found = dict[str, ast.FunctionDef]()
     if any(isinstance(one, ast.Global | ast.Nonlocal) for one in walked(module)):
         return found  # a call may change what a name means
+    if any(isinstance(one, ast.Match) for one in module.body) or _BY_NAME & once.keys() | _BY_NAME & uses.keys():
+        return found  # the file may give the name of a function to something else
     for one in module.body:
         if any(isinstance(each, ast.alias) and each.name == "*" for each in walked(one)):
             found.clear()  # the other module may have functions with these names
@@ -275,10 +279,10 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _first_call(
-    statement: ast.stmt, functions: Mapping[str, ast.FunctionDef], bound: Collection[str]
+    statement: ast.stmt, functions: Mapping[str, ast.FunctionDef], bound: Collection[str], counted: Collection[str]
 ) -> ast.Call | None:
     """Return the call of one of ``functions`` that a statement runs first, if nothing that has an effect runs before
-    it. ``bound`` has the names that the caller binds.
+    it. ``bound`` has the names that the caller binds, ``counted`` those that are numbers of its loops.
     """
     node = getattr(statement, "value", None)
     inner: ast.Call | None = None
@@ -299,8 +303,35 @@ def _first_call(
         fixed = all(_is_fixed(one, bound) for one in (before if method else [node.func, *before]))
         if not fixed and not _is_quiet(others[0], functions):
             return None  # the function may change what these expressions read
+        if any(one.id not in counted for each in before for one in _in_arithmetic(each)):
+            return None  # the function may write a tile of which the arithmetic makes another one
         node = others[0]
     return inner
+
+
+def _counted(function: ast.FunctionDef) -> set[str]:
+    """Return the names that only loops over numbers bind, such as ``t`` in ``for t in nl.affine_range(4)``."""
+    stores = Counter(one.id for one in names_in(function) if isinstance(one.ctx, ast.Store))
+    loops = Counter(
+        one.target.id
+        for one in walked(function)
+        if isinstance(one, ast.For) and isinstance(one.target, ast.Name) and _is_range(one.iter)
+    )
+    given = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
+    return {name for name, count in loops.items() if stores[name] == count and name not in given}
+
+
+def _is_range(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and called(node.func) in LOOPS
+
+
+def _in_arithmetic(node: ast.AST, *, inside: bool = False) -> Iterator[ast.Name]:
+    """Yield the names with which an expression computes, except in the bounds of slices, which are numbers."""
+    if isinstance(node, ast.Name) and inside:
+        yield node
+    if not isinstance(node, ast.Slice):
+        for one in ast.iter_child_nodes(node):
+            yield from _in_arithmetic(one, inside=inside or isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare))
 
 
 def _is_quiet(node: ast.AST, functions: Mapping[str, ast.FunctionDef]) -> bool:

@@ -12,7 +12,7 @@ from acceld.nki.source.launches import Launch
 from acceld.nki.source.normal import as_before
 from acceld.proposers.rules.proposer import moves, rewrite, suggestions
 from tests.acceld.nki.source.test_bodies import TILED_KERNEL, TILED_SHAPES
-from tests.acceld.proposers.rules.kernels import arrays, current, run
+from tests.acceld.proposers.rules.kernels import arrays, current, legacy, run
 
 HELPERS = """
 SCALE = 3
@@ -215,6 +215,8 @@ def kernel(body: str, *lines: str) -> str:
         ),
         # another module's function takes the name
         kernel("a = mul(n, n)\nreturn a", MAKES_ROW.replace("row", "mul"), "from operator import *"),
+        kernel("a = mul(n, n)\nreturn a", MAKES_ROW.replace("row", "mul"), "match pow:\n    case mul:\n        pass"),
+        kernel("a = mul(n, n)\nreturn a", MAKES_ROW.replace("row", "mul"), "globals()['mul'] = pow"),
     ],
 )
 def test_no_function_is_written_out_where_that_would_change_a_result(source: str) -> None:
@@ -232,6 +234,26 @@ def test_a_name_that_only_a_comprehension_has_is_renamed_with_the_others() -> No
     source = f"{function}\n\ndef kernel(seen, n):\n    one = row(seen, n)\n    two = row(seen, one[0])\n    return one, two\n"
     assert "row(" not in inlined(source).partition("def kernel")[2]
     assert result(inlined(source)) == result(source)
+
+
+def test_arithmetic_with_a_tile_is_not_moved_behind_a_call_that_writes_the_tile() -> None:
+    function = """
+def cleared(tile):
+    made = nl.zeros((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=made)
+    return made
+
+"""
+    body = """
+    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    a = nl.load(x)
+    nl.store(out, nl.add(a * 2.0, cleared(a)))
+    return out
+"""
+    head, behind = legacy("x", body).split("@nki.jit", 1)
+    source, given = f"{head}{function}\n@nki.jit{behind}", arrays((128, 64))
+    assert run(inlined(source), *given).tobytes() == run(source, *given).tobytes()
+    assert "cleared(" not in inlined(source.replace("a * 2.0", "a")).partition("@nki.jit")[2]
 
 
 def test_rules_see_through_calls_and_leave_the_others() -> None:
