@@ -320,7 +320,7 @@ def test_uninstalling_ends_the_daemons_and_leaves_no_history(laptop: Laptop) -> 
     run("acceld stop", laptop.folder, laptop.reader.environment)
     assert not (laptop.folder / ".acceld" / "daemon.json").exists()
     laptop.reader.type(f"cd {shlex.quote(str(laptop.checkout))}")
-    laptop.reader.type("acceld start")  # the daemon of the checkout has ended if nothing used it for long
+    laptop.reader.type("acceld start || true")  # the daemon of the checkout has ended if nothing used it for long
     uninstall = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Uninstall")[2]
     for line in FENCE.findall(uninstall)[0][2].splitlines():
         laptop.reader.type(line)
