@@ -66,7 +66,7 @@ slots = 1
 """
 _MODEL = re.compile(r"(?<![\d.])\d+\.[0-9a-f]{8}\b")
 """Version of the performance model: the version has a digest of the simulator's source, which any edit changes."""
-_ERROR = re.compile(r"(?<=relative L2 error is )\d\S*|, near the limit")
+_ERROR = re.compile(r"(?<=the error would be )[^;]+|, near the limit")
 """Error on secret inputs, which differ from run to run, and the words about it."""
 _TABLES = (
     "runs iterations beams plans attempts candidates evaluations checks profiles profile_details samples events texts sources "
