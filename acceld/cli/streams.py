@@ -49,7 +49,7 @@ def print_anything() -> None:
 class _Outliving(io.FileIO):
     """File that drops what is written to a pipe without a reader."""
 
-    def write(self, content: Any) -> int | None:  # type: ignore[override]
+    def write(self, content: Any) -> int | None:  # type: ignore[override]  # the base class names its argument otherwise
         try:
             return super().write(content)
         except BrokenPipeError:

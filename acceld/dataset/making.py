@@ -213,9 +213,8 @@ class _Family:
 
     def _moves(self, text: str, profile: Profile | None) -> Sequence[Move]:
         began = time.monotonic()
-        tensors = self._workload.arguments
-        shapes, dtypes = tuple(one.kernel_shape or one.shape for one in tensors), tuple(one.dtype for one in tensors)
-        found = moves(text, Launch(self._maker.order.api, shapes, dtypes), profile)
+        launch = Launch(self._maker.order.api, self._workload.kernel_facts, self._workload.kernel_dtypes)
+        found = moves(text, launch, profile)
         self._seconds["rewriting"] += time.monotonic() - began
         return found
 

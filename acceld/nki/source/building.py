@@ -53,17 +53,19 @@ def without_unused_buffers(source: str, kernel: KernelModule) -> str:
         tree = parsed(source)
     except SyntaxError as error:
         raise RuleRefused(f"the source is not valid Python: {error}") from error
-    counts = Counter(node.id for node in uncached_names_in(tree))
+    own = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == kernel.function.name)
+    function = next(own, tree)  # other functions may have tiles with the same names
+    counts = Counter(node.id for node in uncached_names_in(function))
     once = [name for name in kernel.buffers if counts[name] == 1 and kernel.space_of(name) != "hbm"]
     unused = {name for name in once if kernel.readers(name) or kernel.writers(name)}
     if not unused:
         return source
     # Statements are looked at in the syntax tree, because reading the whole kernel takes several times as long.
     text, edits = SourceText(source), Edits(source)
-    for node in walked(tree):
+    for node in walked(function):
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=function)):
-                if name in unused and called(function) in DECLARATIONS:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=made)):
+                if name in unused and called(made) in DECLARATIONS:
                     edits.delete_lines(*text.span(node))
     return edits.apply()
 

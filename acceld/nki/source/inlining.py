@@ -69,6 +69,8 @@ class _Call:
     at: int
     statement: str
     lines: tuple[str, ...]
+    homes: tuple[int, ...]
+    """The line of the function from which each of ``lines`` comes; that of the statement if it comes from none."""
 
 
 def inlined(source: str) -> str:
@@ -79,15 +81,16 @@ def inlined(source: str) -> str:
     return _inlined(source)[0]
 
 
-def line_before(source: str, line: int) -> int:
-    """Return the line of ``source`` from which a line of ``inlined(source)`` comes. A line of a function's body comes from
-    the call.
+@lru_cache(maxsize=16)
+def origins(source: str) -> tuple[tuple[int, int], ...]:
+    """Return two lines of ``source`` for each line of ``inlined(source)``: that of the kernel, which for a line of a
+    function's body is the call, and that of the text, which is then the line of the function.
     """
-    lines = list(range(1, source.count("\n") + 2))
+    found = [(line, line) for line in range(1, source.count("\n") + 2)]
     for call in _inlined(source)[1]:
         at, count = call.at - 1, call.statement.count("\n") + 1
-        lines[at : at + count] = [lines[at]] * len(call.lines)
-    return lines[line - 1]
+        found[at : at + count] = [(found[at][0], found[home - 1][1]) for home in call.homes]
+    return tuple(found)
 
 
 @lru_cache(maxsize=16)
@@ -182,8 +185,11 @@ def _one_written_out(source: str) -> tuple[str, _Call] | None:
                 start, end = text.line_start(text.span(statement)[0]), text.span(statement)[1]
                 behind = source[end : text.after_line(end)].rstrip("\n")
                 edits = Edits(source)
-                edits.replace(start, end + len(behind), "\n".join(lines))
-                return edits.apply(), _Call(text.line(start), source[start : end + len(behind)], tuple(lines))
+                at, (texts, homes) = text.line(start), zip(*lines, strict=True)
+                edits.replace(start, end + len(behind), "\n".join(texts))
+                return edits.apply(), _Call(
+                    at, source[start : end + len(behind)], texts, tuple(home or at for home in homes)
+                )
     return None
 
 
@@ -370,9 +376,9 @@ def _is_fixed(node: ast.expr, bound: Collection[str]) -> bool:
 
 def _written_out(
     text: SourceText, caller: ast.FunctionDef, statement: ast.stmt, call: ast.Call, function: ast.FunctionDef
-) -> list[str] | None:
-    """Return the lines that do what ``statement`` does, with the body of ``function`` in place of ``call``. Return None if
-    the call can not be written out.
+) -> list[tuple[str, int]] | None:
+    """Return the lines that do what ``statement`` does, with the body of ``function`` in place of ``call``, each with its
+    line in the function, or 0. Return None if the call can not be written out.
     """
     given = call_arguments(function, call)
     if given is None or not all(is_alone(text, one) for one in function.body):
@@ -406,17 +412,18 @@ def _written_out(
     for name in sorted(own - parameters - shared.keys()):
         names[name] = name if name not in here else new_name(name, taken)
     statements = _body(function) if returned is None and not isinstance(last, ast.Return) else _body(function)[:-1]
-    lines += _body_lines(text, statements, names, indent)
+    body = _body_lines(text, statements, names, indent)
+    written_out = [*((line, 0) for line in lines), *body] or [(f"{indent}pass", 0)]
     if call is getattr(statement, "value", None) and shared and target is not None:
-        return lines or [f"{indent}pass"]
+        return written_out
     result = "None" if returned is None else _text_of(text, returned, names)
     if isinstance(statement, ast.Expr) and statement.value is call and (returned is None or _is_steady(returned)):
-        return lines or [f"{indent}pass"]
+        return written_out
     start, end = text.span(statement)
     first, behind = text.span(call)
     plain = isinstance(returned, ast.Name | ast.Constant) or returned is None
     rest = f"{text.source[start:first]}{result if plain else f'({result})'}{text.source[behind:end]}"
-    return [*lines, *(indent + rest).split("\n")]
+    return [*((line, 0) for line in lines), *body, *((line, 0) for line in (indent + rest).split("\n"))]
 
 
 def _in_comprehensions(function: ast.FunctionDef) -> set[str]:
@@ -456,8 +463,10 @@ def _shared_names(
     return found
 
 
-def _body_lines(text: SourceText, statements: Sequence[ast.stmt], names: Mapping[str, str], indent: str) -> list[str]:
-    """Return the lines of statements, comments included, with other names and another indentation."""
+def _body_lines(
+    text: SourceText, statements: Sequence[ast.stmt], names: Mapping[str, str], indent: str
+) -> list[tuple[str, int]]:
+    """Return the lines of statements, comments included, with other names and another indentation, each with its number."""
     if not statements:
         return []
     start = text.line_start(text.span(statements[0])[0])
@@ -467,7 +476,10 @@ def _body_lines(text: SourceText, statements: Sequence[ast.stmt], names: Mapping
         _rename(text, edits, statement, names)
     lines = edits.apply_around(start, end)[1].rstrip("\n").split("\n")
     cut = len(text.indentation(text.span(statements[0])[0]))
-    return [indent + line[cut:] if line[:cut].isspace() else line.lstrip() and indent + line.lstrip() for line in lines]
+    moved = [
+        indent + line[cut:] if line[:cut].isspace() else line.lstrip() and indent + line.lstrip() for line in lines
+    ]
+    return [(line, number) for number, line in enumerate(moved, text.line(start))]
 
 
 def _rename(text: SourceText, edits: Edits, node: ast.AST, names: Mapping[str, str]) -> None:

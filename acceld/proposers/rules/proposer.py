@@ -20,7 +20,7 @@ from acceld.events import Tuning
 from acceld.model import PROPOSERS, READING, Attempt, Candidate, Kernel, Plan, Profile
 from acceld.nki.source.bodies import bodies
 from acceld.nki.source.branches import decided
-from acceld.nki.source.inlining import inlined, line_before
+from acceld.nki.source.inlining import inlined, origins
 from acceld.nki.source.launches import Launch, launch_of
 from acceld.nki.source.normal import as_before, normalized, with_former_names
 from acceld.nki.source.reading import KernelModule, kernel_module
@@ -196,11 +196,18 @@ def _through_calls(
         listed = [(rule, one) for rule in rules for one in places(rule, kernels, by_engine) if one.rewrite is not None]
     except RuleRefused:
         return []
-    known = {(rule.name, one.site.key, one.site.plan) for rule, one in found}
+    applied = [(rule.name, one.site) for rule, one in found if one.rewrite is not None]
+    known, changed = (
+        {(name, site.line, site.key) for name, site in applied},
+        {(name, site.line) for name, site in applied},
+    )
     words, more = _words_of(whole, launch.api), list[tuple[Rule, Place]]()
     for rule, one in listed:
-        if (rule.name, one.site.key, one.site.plan) not in known:
-            site, line = words(one.site), line_before(source, one.site.line)
+        line, home = origins(source)[one.site.line - 1]
+        # in a function's body a key may have other names
+        is_known = (rule.name, home) in changed if home != line else (rule.name, home, one.site.key) in known
+        if not is_known:
+            site = words(one.site)
             plan = f"{site.plan} This needs the bodies of your functions in place of their calls; lines count there."
             more.append(
                 (rule, replace(one, site=replace(site, line=line, key=f"{site.key}{_AT}{one.site.line}", plan=plan)))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -262,7 +265,7 @@ def test_rules_see_through_calls_and_leave_the_others() -> None:
     expected = run(TILED_KERNEL, *given), run(TILED_KERNEL.replace(first, second), *given)
     whole = inlined(TILED_KERNEL)
     assert np.array_equal((run(whole, *given), run(whole.replace(first, second), *given)), expected)
-    through = [move for move in moves(TILED_KERNEL, Launch("nki", TILED_SHAPES, ("float32",) * 2)) if "@" in move.step]
+    through = [move for move in moves(TILED_KERNEL, Launch("nki", (), ("float32",) * 2)) if "@" in move.step]
     made = {move.step: text for move in through if (text := move.apply()) is not None}
     assert len(made) > 10
     for step, text in made.items():
@@ -275,8 +278,40 @@ def test_rules_see_through_calls_and_leave_the_others() -> None:
     assert np.allclose(run(back, *given), expected[0], rtol=1e-4, atol=1e-5)
 
 
+def test_a_place_that_a_function_has_itself_is_not_offered_again_behind_its_call() -> None:
+    known, unknown = (
+        suggestions(TILED_KERNEL, Launch("nki", shapes, ("float32",) * 2)) for shapes in (TILED_SHAPES, ())
+    )
+    (own,) = (one for one in known if one.rule == "reduce_in_activation")
+    assert "@" not in own.key and own.line < TILED_KERNEL[: TILED_KERNEL.index("def _finished")].count("\n")
+    (behind,) = (one for one in unknown if one.rule == "reduce_in_activation")
+    assert "@" in behind.key, "without shapes the function alone proves nothing"
+
+
+def test_a_tile_that_a_rewrite_leaves_unused_goes_although_another_function_has_its_name() -> None:
+    assert not _unused(inlined(TILED_KERNEL))
+    listed = [
+        move
+        for shapes in (TILED_SHAPES, ())
+        for move in moves(TILED_KERNEL, Launch("nki", shapes), only="fold_scalars")
+    ]
+    changed = [text for move in listed if (text := move.apply()) is not None]
+    assert len(changed) > 2 and not any(_unused(text) for text in changed)
+
+
+def _unused(source: str) -> set[str]:
+    """Return the tiles that a function of the file declares and never uses."""
+    found = set()
+    for function in ast.parse(source).body:
+        if isinstance(function, ast.FunctionDef):
+            names = Counter(one.id for one in ast.walk(function) if isinstance(one, ast.Name))
+            declared = re.findall(r"^ +(\w+) = nl\.ndarray", ast.unparse(function), re.MULTILINE)
+            found |= {name for name in declared if names[name] == 1}
+    return found
+
+
 def test_a_place_behind_a_call_is_suggested_at_the_line_of_the_call() -> None:
-    launch = Launch("nki", TILED_SHAPES, ("float32",) * 2)
+    launch = Launch("nki", (), ("float32",) * 2)
     found = [one for one in suggestions(TILED_KERNEL, launch) if "@" in one.key]
     assert found and all("_" in TILED_KERNEL.splitlines()[one.line - 1] for one in found)
     (one,) = (site for site in found if site.rule == "reduce_in_activation")
