@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from acceld.nki.source.affine import Affine
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Access, elements
+from acceld.nki.source.syntax import Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +35,16 @@ class Repeated:
 
 def pattern_of(kernel: KernelModule, access: Access) -> Pattern | None:
     """Return the access pattern that an access consists of, ``x.ap(...)``; None if it is none, or is not understood."""
-    match access.node:
-        case ast.Call(func=ast.Attribute(attr="ap"), args=args, keywords=named):
-            given = dict(zip(("pattern", "offset"), args, strict=False)) | {one.arg: one.value for one in named}
-        case _:
-            return None
-    match given.get("pattern"):
-        case ast.List(elts=pairs) | ast.Tuple(elts=pairs) if pairs and len(args) <= 2:
-            last = pairs[-1]
-        case _:
-            return None
-    if given.keys() - {"pattern", "offset"} or not isinstance(last, ast.List | ast.Tuple) or len(last.elts) != 2:
+    given = kernel.given_pattern(access)
+    if given is None:
         return None
-    stride, count = (kernel.constant(one) for one in last.elts)
-    start = kernel.affine(given["offset"]) if "offset" in given else Affine()
-    others = [kernel.affine(one) for pair in pairs[:-1] for one in elements(pair)]
-    if stride is None or count is None or start is None or any(one is None or one.terms for one in others):
+    (*others, (step, number)), offset = given
+    stride, count = kernel.constant(step), kernel.constant(number)
+    start = Affine() if offset is None else kernel.affine(offset)
+    fixed = [kernel.affine(one) for pair in others for one in pair]
+    if stride is None or count is None or start is None or any(one is None or one.terms for one in fixed):
         return None
-    return Pattern(stride, count, start, last.elts[1], given.get("offset"))
+    return Pattern(stride, count, start, number, offset)
 
 
 def repeated(kernel: KernelModule, node: ast.expr) -> Repeated | None:

@@ -96,9 +96,9 @@ class KernelModule(SourceReader):
         moving = frozenset({loop.variable, *(one.variable for one in loop.loops())})
         return any(_is_apart_along(axis, loop.variable, inside, self.trips, moving) for axis in range(axes))
 
-    def _by_addresses(self, access: Access) -> Access | None:
-        """Return an access by a pattern (``x.ap(...)``) as an access of the range of elements in which the pattern's elements
-        lie, counted in the order of memory. Return None for another access, or if a number is not known.
+    def given_pattern(self, access: Access) -> tuple[list[tuple[ast.expr, ast.expr]], ast.expr | None] | None:
+        """Return the pairs (step, count) and the offset of an access by a pattern, such as ``x.ap(pattern=[[512, 128], [1,
+        512]], offset=n)``. Return None for another access, or if the pattern is not written out or has other arguments.
         """
         match access.node:
             case ast.Call(func=ast.Attribute(attr="ap")) as call:
@@ -106,16 +106,26 @@ class KernelModule(SourceReader):
             case _:
                 return None
         pattern, offset = given.pop("pattern", None), given.pop("offset", None)
-        begin, size = Affine() if offset is None else self.affine(offset), 1
-        if given or begin is None or begin.ranges or not isinstance(pattern, ast.List | ast.Tuple):
+        if given or not isinstance(pattern, ast.List | ast.Tuple) or not pattern.elts:
             return None
-        for pair in pattern.elts:
-            numbers = [self.constant(one) for one in pair.elts] if isinstance(pair, ast.List | ast.Tuple) else []
-            match numbers:
-                case [int() as step, int() as count] if step >= 0 and count > 0:
-                    size += step * (count - 1)
-                case _:
-                    return None
+        pairs = [one.elts for one in pattern.elts if isinstance(one, ast.List | ast.Tuple) and len(one.elts) == 2]
+        return ([(one[0], one[1]) for one in pairs], offset) if len(pairs) == len(pattern.elts) else None
+
+    def _by_addresses(self, access: Access) -> Access | None:
+        """Return an access by a pattern as an access of the range of elements in which the pattern's elements lie, counted in
+        the order of memory. Return None for another access, or if a number is not known.
+        """
+        given = self.given_pattern(access)
+        if given is None:
+            return None
+        pairs, offset = given
+        begin, size = Affine() if offset is None else self.affine(offset), 1
+        if begin is None or begin.ranges:
+            return None
+        for step, count in ((self.constant(one), self.constant(other)) for one, other in pairs):
+            if step is None or count is None or step < 0 or count < 1:
+                return None
+            size += step * (count - 1)
         return Access(access.name, (Dim(begin, size),), access.node)
 
     def reread(self, source: str) -> KernelModule:
