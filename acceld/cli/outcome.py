@@ -77,7 +77,9 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
         (
             "refused",
             _refused(
-                result["refusals"], len(result["refusals"]) if listed else REASONS_OF_A_TIE if lost else REASONS_SHOWN
+                result["refusals"],
+                len(result["refusals"]) if listed else REASONS_OF_A_TIE if lost else REASONS_SHOWN,
+                result["baseline"],
             ),
         ),
         ("rewrites", "\n".join(wins) or ("nothing was faster" if result["baseline_latency_us"] else "—")),
@@ -128,15 +130,19 @@ def _at_shape(one: dict[str, Any]) -> str:
     return f"{one['shape']}: {figures.speedup(one['speedup'])}  ({latencies}, weight {one['weight']:g})"
 
 
-def _refused(refusals: list[dict[str, Any]], most: int) -> str:
-    """Return the number of proposals that gave no kernel, with at most ``most`` of the most frequent reasons."""
+def _refused(refusals: list[dict[str, Any]], most: int, baseline: int | None) -> str:
+    """Return the number of proposals that gave no kernel, with at most ``most`` of the most frequent reasons.
+
+    Lines count in the baseline's source, or in that of the candidate that is named with them.
+    """
     if not refusals:
         return "none"
     shown = []
     for one in refusals[:most]:
         title, reason = one["title"] or one["rule"] or "no code", one["reason"].splitlines()[0]
         ending = re.search(r", line (\d+)$", title)  # a rule's title ends with its line, which the reason may repeat
-        shown.append(f"{title}: {reason_at(int(ending[1]), reason) if ending else reason}")
+        place = f" of c{one['parent']}" if ending and one["parent"] != baseline else ""
+        shown.append(f"{title}{place}: {reason_at(int(ending[1]), reason) if ending else reason}")
     count = sum(one["count"] for one in refusals)
     such_as = ", such as" if len(refusals) > most else ":"
     return "\n".join([f"{figures.many(count, 'proposal')} without code{such_as}", *shown])

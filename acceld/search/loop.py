@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
 
+from acceld import figures
 from acceld.errors import BudgetError
 from acceld.evaluate.interface import Evaluator, Priority, slots_reported
 from acceld.llm.errors import LLMError
@@ -192,7 +193,7 @@ class Search:
         store, run = self.parts.store, self.run_record
         await store.change(set_run_state, run.id, RunState.RUNNING)
         self._device_s_before = sum(one.evaluation_s for one in await store.read(spending, run.id))
-        end = RunEnded(RunState.FINISHED, f"{self.strategy.iterations} iterations done")
+        end = RunEnded(RunState.FINISHED, f"{figures.many(self.strategy.iterations, 'iteration')} done")
         try:
             await self._settle_basis()
             await self._start(await store.read(resume_state, run.id))

@@ -45,7 +45,10 @@ class Refusal:
     """Title of the first plan that ended for this reason."""
     rule: str
     reason: str
+    """The reason as text. Its line numbers count in the source of the candidate ``parent``."""
     count: int
+    parent: int
+    """Id of the candidate that the first of these plans would have changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,11 +305,13 @@ def _screened(candidates: Sequence[Candidate]) -> Mapping[str, int] | None:
 
 
 def _refusals(attempts: Sequence[Attempt], plans: Mapping[int, Plan]) -> tuple[Refusal, ...]:
-    counts = Counter((plans[one.plan].rule, one.reason) for one in attempts if one.plan in plans)
-    titles = {
-        (plans[one.plan].rule, one.reason): plans[one.plan].title for one in reversed(attempts) if one.plan in plans
-    }
-    return tuple(Refusal(titles[rule, reason], rule, reason, count) for (rule, reason), count in counts.most_common())
+    found = [(plans[one.plan], one.reason) for one in attempts if one.plan in plans]
+    counts = Counter((plan.rule, reason) for plan, reason in found)
+    first = {(plan.rule, reason): plan for plan, reason in reversed(found)}
+    return tuple(
+        Refusal(first[rule, reason].title, rule, reason, count, first[rule, reason].parent)
+        for (rule, reason), count in counts.most_common()
+    )
 
 
 def _chain(best: Candidate | None, by_id: Mapping[int, Candidate], plans: Mapping[int, Plan]) -> tuple[Win, ...]:

@@ -206,7 +206,7 @@ async def small_run(store: Store, spec: RunSpec = SPEC, best_us: float = 80.0) -
     fast = await evaluate(store, fast, passed(best_us, Gate.STRICT), Gate.STRICT)
     await store.change(set_best, run.id, fast.id)
     await store.change(select_beam, run.id, 1, [fast.id, baseline.id], fast.id)
-    await store.change(set_run_state, run.id, RunState.FINISHED, "1 iterations done")
+    await store.change(set_run_state, run.id, RunState.FINISHED, "1 iteration done")
     return await store.read(load_run, run.id)
 
 

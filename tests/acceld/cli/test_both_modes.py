@@ -76,7 +76,7 @@ async def fill(database: Path) -> None:
     best = await records.evaluate(store, best, records.passed(60.0, Gate.STRICT), Gate.STRICT)
     await store.change(set_best, run.id, best.id)
     await store.change(select_beam, run.id, 1, [best.id], best.id)
-    await store.change(set_run_state, run.id, RunState.FINISHED, "1 iterations done")
+    await store.change(set_run_state, run.id, RunState.FINISHED, "1 iteration done")
     await store.close()
 
 

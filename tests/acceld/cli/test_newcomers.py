@@ -235,9 +235,9 @@ def test_a_call_on_several_lines_is_shown_whole(capsys: pytest.CaptureFixture[st
 
 
 def test_all_refusals_are_no_examples() -> None:
-    refusals = [{"title": f"rule{number}", "rule": "", "reason": "no", "count": 1} for number in range(2)]
-    assert _refused(refusals, 2).startswith("2 proposals without code:\n")
-    assert _refused(refusals, 1).startswith("2 proposals without code, such as\n")
+    refusals = [{"title": f"rule{number}", "rule": "", "reason": "no", "count": 1, "parent": 1} for number in range(2)]
+    assert _refused(refusals, 2, 1).startswith("2 proposals without code:\n")
+    assert _refused(refusals, 1, 1).startswith("2 proposals without code, such as\n")
 
 
 def suggested() -> Iterator[tuple[str, str]]:

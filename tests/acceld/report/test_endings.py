@@ -12,7 +12,10 @@ from acceld.gains import APART, UNVALIDATED
 from acceld.report.endings import deciding, next_steps, why
 from acceld.statuses import Status
 
-REFUSED = [{"title": f"Hoist, line {n}", "rule": "hoist_loads", "reason": f"why {n}", "count": 2} for n in range(6)]
+REFUSED = [
+    {"title": f"Hoist, line {n}", "rule": "hoist_loads", "reason": f"why {n}", "count": 2, "parent": 1}
+    for n in range(6)
+]
 TIED: dict[str, Any] = {
     "run": 7,
     "name": "",
@@ -70,7 +73,9 @@ ENDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
         SAME
         | {
             "counts": NONE,
-            "refusals": [{"title": "reading the source", "rule": "reading", "reason": "it is a method", "count": 1}],
+            "refusals": [
+                {"title": "reading the source", "rule": "reading", "reason": "it is a method", "count": 1, "parent": 1}
+            ],
         },
         "rewrite rules can not read this kernel: it is a method",
         "acceld suggest",
@@ -127,13 +132,14 @@ def test_the_reasons_of_the_rules_are_shown_when_they_are_the_result(capsys: pyt
 
 def test_a_shown_reason_says_what_a_second_line_is(capsys: pytest.CaptureFixture[str]) -> None:
     refused = [
-        {"title": "hoist work, line 13", "rule": "hoist_work", "reason": f"line {line}: i is a loop", "count": 1}
-        for line in (13, 15)
+        {"title": "hoist work, line 13", "rule": "hoist_work", "reason": reason, "count": 1, "parent": parent}
+        for parent, reason in ((1, "line 13: i is a loop"), (1, "line 15: i is a loop"), (4, "line 13: i is an index"))
     ]
     print_outcome(TIED | SAME | {"counts": NONE, "refusals": refused}, None, "acceld.db")
     printed = capsys.readouterr().out
     assert "hoist work, line 13: i is a loop" in printed
     assert "hoist work, line 13: prevented by line 15: i is a loop" in printed
+    assert "hoist work, line 13 of c4: i is an index" in printed, "c4 has other lines than the baseline"
 
 
 @pytest.mark.parametrize("change", [{"improved": True}, {"state": "running"}, {"state": "paused"}])

@@ -104,7 +104,7 @@ async def test_a_run_that_is_resumed_after_plans_without_text_asks_for_new_ones(
             assert len(server.seen) == calls, "the stored answers are not bought again, and one new one is"
         server.answer = lambda body: good(body, len(server.seen))
         ended = await search_on(store, run, server)
-    assert ended.state is RunState.FINISHED and ended.message == "1 iterations done"
+    assert ended.state is RunState.FINISHED and ended.message == "1 iteration done"
 
 
 async def test_a_run_that_waits_for_a_price_does_not_ask_for_a_higher_cap(store: Store) -> None:

@@ -95,9 +95,9 @@ def test_proposals_without_code_are_counted_by_reason_most_frequent_first() -> N
         Attempt(4, 0, None, "too wide"),
     ]
     found = outcome(finished(1), chain(100.0), made, refused)
-    assert [(one.rule, one.reason, one.count, one.title) for one in found.refusals] == [
-        ("tile_width", "too wide", 2, "plan p3"),
-        ("fusion", "it is read later", 1, "plan p2"),
+    assert [(one.rule, one.reason, one.count, one.title, one.parent) for one in found.refusals] == [
+        ("tile_width", "too wide", 2, "plan p3", 1),
+        ("fusion", "it is read later", 1, "plan p2", 1),
     ]
 
 
