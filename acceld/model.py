@@ -304,6 +304,9 @@ ADMISSION = "admission"
 """Rule of the failure of a kernel that can not be proven faster, because its workload's checks or reference are too weak.
 """
 
+WRITING_OUT = "write_out"
+"""Name that stands for a rule where a kernel that rules can not read was first written out from its trace."""
+
 READING = "reading"
 """Name that stands for a rule where rules can not read a kernel's source: the plan's one attempt says why."""
 

@@ -31,7 +31,7 @@ from acceld.llm.calls import Calls
 from acceld.llm.client import LLMClient, Role
 from acceld.llm.model import connect, connect_batches
 from acceld.llm.settings import ModelSettings
-from acceld.model import PROPOSERS, Basis, Kernel, Run, RunSpec, SearchParameters
+from acceld.model import PROPOSERS, Basis, Gate, Kernel, Run, RunSpec, SearchParameters
 from acceld.nki.timing.calibration import chosen, read
 from acceld.nki.timing.version import model_of
 from acceld.proposers.interface import Problem, ProblemArgument, Proposer
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from acceld.cluster.host import HostFacts
     from acceld.proposers.both import BothProposer
     from acceld.proposers.llm.proposer import LLMProposer
-    from acceld.proposers.rules.proposer import RulesProposer, TunedRules
+    from acceld.proposers.rules.proposer import RulesProposer, TunedRules, WriteOut
 
 TUNING = {"tune": "promise", "evolve": "evolve"}
 """Strategy of the tuner, which times sequences of rewrites, by the search strategy that uses the tuner."""
@@ -270,10 +270,11 @@ class SearchBuilder:
                 hint="--proposer rules or both, --backend simulator, or another --strategy.",
             )
         if name == "rules":
-            return _rules(spec, partial(self._timed, spec), self._tell(run))
+            return _rules(spec, partial(self._timed, spec), self._tell(run), partial(self._written_out, spec))
         if name == "both":
             asked = replace(spec, proposer="llm", search=replace(parameters, strategy="beam"))
-            return both_proposer(self._proposer(asked, found, run), spec, partial(self._timed, spec), self._tell(run))
+            models, write_out = self._proposer(asked, found, run), partial(self._written_out, spec)
+            return both_proposer(models, spec, partial(self._timed, spec), self._tell(run), write_out)
         if name == "command":
             from acceld.proposers.command import CommandProposer
 
@@ -298,10 +299,19 @@ class SearchBuilder:
         """
         if spec.proposer != "both" or not spec.search.polish or not _is_simulated(spec):
             return None
-        return _tuner(spec, partial(self._timed, spec), "promise", spec.search.polish, tell=self._tell(run))
+        write_out = partial(self._written_out, spec)
+        return _tuner(
+            spec, partial(self._timed, spec), "promise", spec.search.polish, tell=self._tell(run), write_out=write_out
+        )
 
     def _tell(self, run: int) -> Tell:
         return lambda data: self._store.change(write_event, data, run)
+
+    async def _written_out(self, spec: RunSpec, kernel: Kernel) -> str | None:
+        """Return a kernel written out from its trace; None if it is illegal or has no plain form."""
+        request = EvaluationRequest(kernel, spec.workload, spec.chip, workload_folder=spec.workload_folder)
+        found = await self._router.evaluate(replace(request, gate=Gate.TIMING, written_out=True))
+        return str(found.profile.details.get("written_out", "")) or None if found.profile is not None else None
 
     async def _timed(self, spec: RunSpec, kernel: Kernel) -> TimedProgram | None:
         """Return the simulated latency of a kernel, without running it on data; None if it is illegal at one of the
@@ -398,7 +408,9 @@ def model_proposer(
     )
 
 
-def both_proposer(models: Proposer, spec: RunSpec, timed: Clock, tell: Tell | None = None) -> BothProposer:
+def both_proposer(
+    models: Proposer, spec: RunSpec, timed: Clock, tell: Tell | None = None, write_out: WriteOut | None = None
+) -> BothProposer:
     """Return the proposer in which models and rules alternate, to serve a run or to show a run's prompts.
 
     On the simulator the rules propose whole sequences of rewrites, the fastest by ``timed``; elsewhere single
@@ -408,19 +420,19 @@ def both_proposer(models: Proposer, spec: RunSpec, timed: Clock, tell: Tell | No
 
     parameters = spec.search
     if spec.backend != SIMULATOR:
-        return BothProposer(models, _rules(spec, timed, tell))
+        return BothProposer(models, _rules(spec, timed, tell, write_out))
     strategy = TUNING.get(parameters.strategy, "promise")
     limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
-    return BothProposer(models, _tuner(spec, timed, strategy, limit, most=1, tell=tell))
+    return BothProposer(models, _tuner(spec, timed, strategy, limit, most=1, tell=tell, write_out=write_out))
 
 
-def _rules(spec: RunSpec, timed: Clock, tell: Tell | None) -> RulesProposer:
+def _rules(spec: RunSpec, timed: Clock, tell: Tell | None, write_out: WriteOut | None) -> RulesProposer:
     from acceld.proposers.rules.proposer import RulesProposer
 
     parameters = spec.search
     if parameters.strategy in TUNING:
         limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
-        return _tuner(spec, timed, TUNING[parameters.strategy], limit, tell=tell)
+        return _tuner(spec, timed, TUNING[parameters.strategy], limit, tell=tell, write_out=write_out)
     return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
 
 
@@ -432,12 +444,22 @@ def _tuner(
     *,
     most: int | None = None,
     tell: Tell | None,
+    write_out: WriteOut | None,
 ) -> TunedRules:
     from acceld.proposers.rules.proposer import TunedRules
 
     parameters = spec.search
     within_s = parameters.time_limit_s
-    return TunedRules(timed, strategy, limit=limit, most=most, seed=parameters.seed, within_s=within_s, tell=tell)
+    return TunedRules(
+        timed,
+        strategy,
+        limit=limit,
+        most=most,
+        seed=parameters.seed,
+        within_s=within_s,
+        tell=tell,
+        write_out=write_out,
+    )
 
 
 def _accuracy_of(found: Workload, home: Home) -> Callable[[], str]:

@@ -78,6 +78,8 @@ class EvaluationRequest:
     """True for a request of a model's tool. Such a request uses a data set that no gate uses. The result counts for no
     gate and is not stored for reuse.
     """
+    written_out: bool = False
+    """True if the profile's details shall also have the kernel written out from its trace, under ``written_out``."""
     arguments: Arguments | None = None
     """Arguments of a kernel without a workload, which is only timed; None for a kernel with a workload."""
     context: str = ""

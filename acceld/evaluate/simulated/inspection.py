@@ -9,9 +9,11 @@ from __future__ import annotations
 import gc
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from acceld.errors import RuleRefused
 from acceld.evaluate.sandbox.messages import clean, defect_record, failure_record, limit_record, send, unpack
 from acceld.evaluate.simulated import simulator
 from acceld.evaluate.simulated.claims import false_claim
@@ -19,6 +21,7 @@ from acceld.nki.errors import KernelFailure, MissingRule, ProgramError
 from acceld.nki.ir.codec import decode, program_hash
 from acceld.nki.ir.operations import RANDOM
 from acceld.nki.ir.program import Program
+from acceld.nki.source.written_out import written_out
 from acceld.nki.verify import doubts, output_coverage
 from acceld.statuses import Status
 
@@ -52,6 +55,8 @@ def inspect(request: bytes, reply: int) -> None:
         profile["warnings"] = [*noted, *profile["warnings"]]
         if header["outputs"] is None:  # the program is only timed: no run on data would find unwritten outputs
             profile["warnings"] = [*profile["warnings"], *map(str, output_coverage.gaps(program))]
+        if "written_out" in header:
+            profile["written_out"] = _written_out(program, *header["written_out"])
         seconds["timeline"] = time.monotonic() - started
     except _Refused as error:
         send(reply, {**error.record, "status": error.status.value})
@@ -68,6 +73,14 @@ def inspect(request: bytes, reply: int) -> None:
         send(reply, {**defect_record(error, "verifying"), "status": Status.COMPILE_ERROR.value})
     else:
         send(reply, {"program_sha256": digest, "profile": profile, "seconds": seconds})
+
+
+def _written_out(program: Program, source: str, values: Sequence[float | None]) -> str:
+    """Return the source that does what the program does; "" if the program has no plain source."""
+    try:
+        return written_out(program, source, values)
+    except RuleRefused:
+        return ""
 
 
 def _readable(program: Program) -> Program:

@@ -17,13 +17,14 @@ from typing import Any
 from acceld import plugins
 from acceld.errors import RuleRefused
 from acceld.events import Tuning
-from acceld.model import PROPOSERS, READING, Attempt, Candidate, Kernel, Plan, Profile
+from acceld.model import PROPOSERS, READING, WRITING_OUT, Attempt, Candidate, Kernel, Plan, Profile
 from acceld.nki.source.bodies import bodies
 from acceld.nki.source.branches import decided
 from acceld.nki.source.inlining import inlined, origins
 from acceld.nki.source.launches import Launch, launch_of
 from acceld.nki.source.normal import as_before, normalized, with_former_names
 from acceld.nki.source.reading import KernelModule, kernel_module
+from acceld.nki.source.syntax import flatten
 from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, Proposer
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.records import Parsed, Place, Rule, Site, Variant, rewrite_name
@@ -40,6 +41,8 @@ from acceld.proposers.rules.tuner import (
 )
 from acceld.targets import ALL_DEVICES
 
+WriteOut = Callable[[Kernel], Awaitable[str | None]]
+"""Returns a kernel written out from its trace; None if the kernel has no plain form."""
 _REMEMBERED = 64
 _TOLD_S = 2.0
 """Least number of seconds between two reports of how far a tuner is."""
@@ -401,6 +404,12 @@ class RulesProposer(Proposer):
         """Return timed sequences of rewrites, fastest first. This class times nothing, so it returns []."""
         return []
 
+    async def written_out(self, kernel: Kernel) -> str | None:
+        """Return the kernel written out from its trace; None if it has no plain form. This class traces nothing, so the
+        result is always None.
+        """
+        return None
+
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
         """Return an attempt with the parent's kernel after variant number ``request.index`` of the plan's rewrite; None
         after the last variant. A plan of several rewrites has one attempt, which makes all of them.
@@ -423,15 +432,20 @@ class RulesProposer(Proposer):
         """
         if request.index > 0:
             return None
-        text: str | None = request.parent.kernel.text
-        find = _moves_of(request.parent.kernel, request.problem)
-        for step in request.plan.data["steps"]:
+        kernel, steps = request.parent.kernel, request.plan.data["steps"]
+        if steps[0] == WRITING_OUT:
+            kernel, steps = replace(kernel, text=await self.written_out(kernel) or ""), steps[1:]
+            if not kernel.text:
+                return Attempt(request.plan.id, 0, None, "the kernel can not be written out from its trace any more")
+        text: str | None = kernel.text
+        find = _moves_of(kernel, request.problem)
+        for step in steps:
             found = await asyncio.to_thread(find, text or "")
             move = next((one for one in found if one.step == step), None)
             text = await asyncio.to_thread(move.apply) if move is not None else None
             if text is None:
                 return Attempt(request.plan.id, 0, None, f"{step} does not apply any more")
-        return Attempt(request.plan.id, 0, as_before(request.parent.kernel.text, text or ""))
+        return Attempt(request.plan.id, 0, as_before(kernel.text, text or ""))
 
 
 class TunedRules(RulesProposer):
@@ -447,6 +461,7 @@ class TunedRules(RulesProposer):
         seed: int = 0,
         within_s: float | None = None,
         tell: Callable[[Tuning], Awaitable[object]] | None = None,
+        write_out: WriteOut | None = None,
         now: Callable[[], float] = monotonic,
     ) -> None:
         """Prepare the proposer. For each parent the tuner times at most ``limit`` kernels, by its ``strategy``.
@@ -454,11 +469,11 @@ class TunedRules(RulesProposer):
         ``time`` returns a kernel's simulated latency. A parent gets at most ``most`` plans, all in one iteration; None
         means no limit. ``within_s`` is the time in seconds that the run has left. Tuning one parent takes at most half
         of the time left, so that the results can still be evaluated. ``tell`` gets the events that report how far the
-        tuner is.
+        tuner is. ``write_out`` returns a kernel written out from its trace, or None.
         """
         super().__init__()
         self._time, self._strategy, self._limit, self._most, self._seed = time, strategy, limit, most, seed
-        self._tell, self._now = tell, now
+        self._tell, self._write_out, self._now = tell, write_out, now
         self._ends = None if within_s is None else now() + within_s
         self._tuned: dict[tuple[str, str], list[Tuned]] = {}
 
@@ -526,13 +541,35 @@ class TunedRules(RulesProposer):
         find = _moves_of(kernel, problem)
         over = self._over()
         tuner = Tuner(clock, find, limit=self._limit, seed=self._seed, is_over=over, again=found_again(find))
-        root = await tuner.root(kernel.text)
+        plain = await self._plainer(kernel, problem)
+        root = await tuner.root(plain or kernel.text)
         if root is None:
             return []
         await STRATEGIES[self._strategy](tuner, root)
         await tuner.free(root)
         faster = [one for one in tuner.fastest() if one.latency_us < root.latency_us]
-        return [replace(one, parent=None, tie=None, moves=None, made={}) for one in without_idle_steps(faster)]
+        first = () if plain is None else (WRITING_OUT,)
+        return [
+            replace(one, steps=first + one.steps, rules=first + one.rules, parent=None, tie=None, moves=None, made={})
+            for one in without_idle_steps(faster)
+        ]
+
+    async def written_out(self, kernel: Kernel) -> str | None:
+        """Return the kernel written out from its trace; None if it has no plain form."""
+        return None if self._write_out is None or kernel.api != "nki" else await self._write_out(kernel)
+
+    async def _plainer(self, kernel: Kernel, problem: Problem) -> str | None:
+        """Return the kernel written out from its trace if rules do not understand all of its source, and find more moves
+        in the plain form; None otherwise.
+        """
+        launch = _launched(kernel, problem)
+        if kernel.api != "nki" or await asyncio.to_thread(_is_understood, kernel.text, launch):
+            return None
+        plain = await self.written_out(kernel)
+        if not plain:
+            return None
+        own, more = [await asyncio.to_thread(moves, text, launch) for text in (kernel.text, plain)]
+        return plain if len(more) > len(own) else None
 
     def _over(self) -> Callable[[], bool]:
         """Return a function that tells whether half of the run's remaining time has passed since this call."""
@@ -568,6 +605,17 @@ class _Told:
         if self._tell is not None:
             elapsed_s = round(self._told - self._began, 3)
             await self._tell(Tuning(self._parent, timed, max(self._limit, timed), elapsed_s, ended))
+
+
+def _is_understood(source: str, launch: Launch) -> bool:
+    """Tell whether rules understand every statement of a kernel, with the bodies of its file's functions in place of their
+    calls.
+    """
+    try:
+        kernel = readings(inlined(source), launch)[-1]
+    except RuleRefused:
+        return False
+    return all(one.kind != "other" for one in flatten(kernel.items)) if isinstance(kernel, KernelModule) else True
 
 
 def _moves_of(kernel: Kernel, problem: Problem) -> Callable[..., list[Move]]:
