@@ -24,6 +24,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from math import prod
 
 from acceld.errors import RuleRefused
@@ -44,14 +45,14 @@ from acceld.nki.ir.program import (
     Role,
     Space,
 )
+from acceld.nki.source.launches import Launch
+from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spans import parsed
 
 _STEP = "    "
 _WIDTH = 120
 _MOST_LINES = 600
 """Greatest number of instructions that are written out. A longer kernel helps no reader, and slows every rule down."""
-_RANGES = {LoopKind.AFFINE: "nl.affine_range", LoopKind.SEQUENTIAL: "range"}
-"""The spelling of a loop. Rules prove by themselves whether the iterations of a ``range`` are parallel."""
 _ACCUMULATES = {"yes": "True", "no": "False"}
 """The argument ``accumulate`` of ``nisa.nc_matmul``, by the attribute of a matrix product. A number as the attribute stands
 for the loop whose first iteration overwrites, and whose later iterations add.
@@ -69,11 +70,24 @@ def written_out(program: Program, source: str, values: Sequence[float | None] = 
     that each argument is, or None for an array. The new kernel asserts shapes and numbers. Raise RuleRefused if the program
     has an instruction, an operand or a buffer that has no plain spelling.
     """
-    if program.api != "nki":
-        raise RuleRefused(f"only kernels of nki are written out, not of {program.api}")
+    if program.api != "nki" or "." in program.entry:
+        raise RuleRefused(f"{program.entry} is no top-level function of nki")
     if sum(1 for _ in program.walk()) > _MOST_LINES:
         raise RuleRefused(f"the trace has more than {_MOST_LINES} instructions after its loops were found")
-    return _Writer(program, _function(source, program.entry), values).text()
+    writer = _Writer(program, _function(source, program.entry), values)
+    buffers = [program.buffers[number] for number in program.inputs]
+    arrays = dict(zip((writer.names[one.id] for one in buffers), buffers, strict=True))
+    given = [arrays.get(name) for name in writer.parameters]
+    launch = Launch(
+        program.api,
+        tuple(value if one is None else one.outer_shape for one, value in _paired(given, values)),
+        tuple("" if one is None else one.dtype for one in given),
+        program.entry,
+    )
+    # the trace knows the order in which iterations ran, and the reader which of them do not depend on each other
+    read = KernelModule(writer.text(), launch)
+    writer.parallel = {one.variable for one in read.loops if one.kind == "affine_range"}
+    return writer.text()
 
 
 def _function(source: str, entry: str) -> ast.FunctionDef:
@@ -83,12 +97,24 @@ def _function(source: str, entry: str) -> ast.FunctionDef:
     raise RuleRefused(f"the file defines no function {entry}")
 
 
+def _paired(
+    given: Sequence[Buffer | None], values: Sequence[float | None]
+) -> Iterator[tuple[Buffer | None, int | None]]:
+    """Yield each argument with its value, if it is a whole number."""
+    for one, value in zip_longest(given, values):
+        yield one, value if isinstance(value, int) else None
+
+
 class _Writer:
     """Write one program as source text."""
 
     def __init__(self, program: Program, function: ast.FunctionDef, values: Sequence[float | None]) -> None:
         self.program, self.function, self.values = program, function, values
         self.lines: list[str] = []
+        self.parallel: set[str] | None = None
+        """The variables of loops whose iterations are proved to be independent; None before the proof, when loops are
+        written as ``range``.
+        """
         given = function.args
         self.parameters = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
         if given.vararg or given.kwarg:
@@ -104,13 +130,14 @@ class _Writer:
             if buffer.id not in self.names:
                 self.names[buffer.id] = _fresh(buffer.name or "tile", taken)
         self.loops = {loop.id: _fresh(loop.name or "i", taken) for loop in program.loops.values()}
-        self.declared = set(program.inputs)
+        self.declared: set[int] = set()
         self.body = _rejoined(program.body, (), _Counted.of(program))
         self.uses = {id(node): _used(node) for node in _nodes(self.body)}
 
     def text(self) -> str:
         """Return the source of the whole file."""
         arguments = ", ".join(_parameters(self.function))
+        self.lines, self.declared = [], set(self.program.inputs)
         self._inputs()
         self._body(self.body, (), 1)
         results = [self.names[number] for number in self.program.outputs]
@@ -157,9 +184,13 @@ class _Writer:
                 continue
             if node.kind is LoopKind.SPMD:
                 raise RuleRefused("the kernel is launched on several programs, which are not written out")
-            if node.kind not in _RANGES:
+            if node.at_run_time:
                 raise RuleRefused(f"line {node.line}: the loop's number of iterations is known only at run time")
-            self._put(depth, f"for {self.loops[node.id]} in {_RANGES[node.kind]}({node.trips}):")
+            variable = self.loops[node.id]
+            kind = "nl.sequential_range"
+            if self.parallel is None or variable in self.parallel:
+                kind = "range" if self.parallel is None else "nl.affine_range"
+            self._put(depth, f"for {variable} in {kind}({node.trips}):")
             self._body(node.body, (*scope, node.id), depth + 1)
 
     def _declaration(self, buffer: Buffer) -> str:

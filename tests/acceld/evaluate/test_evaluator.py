@@ -24,7 +24,7 @@ from acceld.evaluate.simulated import checking
 from acceld.evaluate.simulated.children import Children, Traced, Tried
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Evaluation, Gate, Kernel, Status
-from acceld.workloads import ArraySpec, load_workload
+from acceld.workloads import ArraySpec, load_workload, workload
 
 WORKLOADS = Path(__file__).parents[2] / "adversarial" / "workloads"
 CONFIG = EvaluateConfig(slots=2, build_s=2.0, memory_gib=2.0)
@@ -295,6 +295,15 @@ async def test_anyones_kernel_is_timed_without_a_reference(evaluator: SimulatedE
     found = await evaluator.time(Kernel(baseline(), "nki_legacy", trusted=True), arguments, "trn1")
     assert found.status is Status.UNCHECKED
     assert found.latency_us is not None
+
+
+async def test_a_kernel_is_written_out_only_on_request(evaluator: SimulatedEvaluator) -> None:
+    kernel = Kernel(workload("silu").baselines["nki"].read_text(), "nki", trusted=True)
+    asked = EvaluationRequest(kernel, "", "trn2", gate=Gate.TIMING, arguments=workload("silu").kernel_arguments())
+    plain, written = [await evaluator.evaluate(replace(asked, written_out=one)) for one in (False, True)]
+    assert plain.profile is not None and "written_out" not in plain.profile.details
+    assert written.profile is not None and "written out from a trace" in written.profile.details["written_out"]
+    assert (written.program_sha256, written.latency_us) == (plain.program_sha256, plain.latency_us)
 
 
 async def test_a_kernel_that_was_timed_before_is_not_traced_again(evaluator: SimulatedEvaluator) -> None:

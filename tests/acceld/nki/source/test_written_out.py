@@ -1,0 +1,297 @@
+"""A traced program is written out as a plain kernel, which makes the same program again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from acceld.errors import RuleRefused
+from acceld.model import WRITING_OUT, Candidate, Kernel, Plan
+from acceld.nki.frontend.tracing import trace
+from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.ir.codec import program_hash
+from acceld.nki.ir.mapping import mapped
+from acceld.nki.ir.program import Affine, Instruction, Loop, Node, Program
+from acceld.nki.source.launches import Launch
+from acceld.nki.source.written_out import written_out
+from acceld.nki.timing.timeline import timeline
+from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, ProblemArgument
+from acceld.proposers.rules.proposer import TunedRules, moves
+from acceld.proposers.rules.tuner import TimedProgram
+from acceld.workloads import ArraySpec, find_workloads, workload
+from tests.acceld.proposers.rules.kernels import arrays, run
+
+OBJECTS = '''
+import dataclasses
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@dataclasses.dataclass
+class Config:
+    rows: int = 128
+    columns: int = 512
+    negate: bool = False
+
+    def is_scaled(self):
+        return not self.negate
+
+
+class Tiles:
+    """Counts through the row blocks of a tensor."""
+
+    def __init__(self, rows, size):
+        self.starts = range(0, rows, size)
+        self.size = size
+
+    def __iter__(self):
+        return iter(self.starts)
+
+
+def kept(config, dtype):
+    return {"x": nl.ndarray((config.rows, config.columns), dtype=dtype, buffer=nl.sbuf), "sum": None}
+
+
+@nki.jit
+def kernel(x, factor=2.0, mode="plain", extra=None):
+    config = Config(columns=x.shape[1])
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for start in Tiles(x.shape[0], config.rows):
+        tiles = kept(config, x.dtype)
+        nisa.dma_copy(dst=tiles["x"], src=x[start : start + config.rows, :])
+        if config.is_scaled() and mode == "plain":
+            nisa.tensor_scalar(dst=tiles["x"], data=tiles["x"], op0=nl.multiply, operand0=factor)
+        sums = []
+        for half in (0, 1):
+            tiles["sum"] = nl.ndarray((config.rows, 1), dtype=nl.float32, buffer=nl.sbuf)
+            part = tiles["x"][:, half * config.columns // 2 : (half + 1) * config.columns // 2]
+            nisa.tensor_reduce(dst=tiles["sum"], op=nl.add, data=part, axis=1, keepdims=True)
+            sums.append(tiles["sum"])
+        nisa.tensor_tensor(dst=sums[0], data1=sums[0], data2=sums[1], op=nl.add)
+        nisa.tensor_scalar(dst=tiles["x"], data=tiles["x"], op0=nl.subtract, operand0=sums[0])
+        nisa.dma_copy(dst=out[start : start + config.rows, :], src=tiles["x"])
+    return out
+'''
+
+
+def canonical(program: Program) -> tuple[Node, ...]:
+    """Return the nodes of a program with buffers and loops numbered in the order of their first use, without lines."""
+    loops: dict[int, int] = {}
+    buffers: dict[int, int] = {}
+
+    def seen(nodes: Sequence[Node]) -> None:
+        for one in nodes:
+            if isinstance(one, Loop):
+                loops.setdefault(one.id, len(loops))
+                seen(one.body)
+            else:
+                for access in one.accesses:
+                    buffers.setdefault(access.buffer, len(buffers))
+
+    def plain(node: Node) -> Node:
+        if isinstance(node, Loop):
+            return replace(node, line=0, name="", body=tuple(map(plain, node.body)))
+        return replace(node, line=0, place="")
+
+    def renamed(one: Affine) -> Affine:
+        return Affine(one.const, tuple(sorted((loops[loop], by) for loop, by in one.terms)))
+
+    seen(program.body)
+    return tuple(
+        plain(mapped(node, renamed, loop=loops.__getitem__, buffer=buffers.__getitem__)) for node in program.body
+    )
+
+
+def traced(source: str, *shapes: tuple[int, ...], values: Sequence[float] = ()) -> Program:
+    return trace(source, [*(TensorSpec(shape, "float32") for shape in shapes), *values], api="nki", chip="trn2")
+
+
+def kernels_of_nki() -> list[str]:
+    return [
+        name
+        for name, one in sorted(find_workloads().items())
+        if "nki" in one.baselines and "fp8" not in str(one.folder)
+    ]
+
+
+@pytest.mark.parametrize("name", kernels_of_nki())
+def test_a_baseline_written_out_makes_the_same_program(name: str) -> None:
+    one = workload(name)
+    source = one.baselines["nki"].read_text()
+    arguments = [
+        TensorSpec(given.shape, given.dtype) if isinstance(given, ArraySpec) else given
+        for given in one.kernel_arguments()
+    ]
+    values = [None if isinstance(given, TensorSpec) else given for given in arguments]
+    program = trace(source, arguments, api="nki", chip="trn2", grid=one.grid)
+    plain = written_out(program, source, values)
+    again = trace(plain, arguments, api="nki", chip="trn2", grid=one.grid)
+    assert canonical(again) == canonical(program)
+    assert timeline(again).latency_us == timeline(program).latency_us
+
+
+def test_objects_helpers_and_branches_become_tiles_loops_and_calls() -> None:
+    plain = written_out(traced(OBJECTS, (512, 512)), OBJECTS, [None])
+    assert "Config" not in plain and "if " not in plain and "for " in plain
+    assert 'assert x.shape == (512, 512), "this kernel was written for x of shape (512, 512)"' in plain
+    assert "def kernel(x, factor=2.0, mode='plain', extra=None):" in plain
+    (x,) = arrays((512, 512))
+    np.testing.assert_array_equal(run(plain, x), run(OBJECTS, x))
+    launch = Launch("nki", ((512, 512),), ("float32",))
+    assert len(moves(plain, launch)) > len(moves(OBJECTS, launch))
+
+
+def test_another_argument_than_that_of_the_trace_is_refused_by_the_written_kernel() -> None:
+    plain = written_out(traced(OBJECTS, (256, 512), values=[3.0]), OBJECTS, [None, 3.0])
+    assert program_hash(traced(plain, (256, 512), values=[3.0]))
+    with pytest.raises(Exception, match=re.escape("this kernel was written for factor = 3.0")):
+        traced(plain, (256, 512), values=[2.0])
+    with pytest.raises(Exception, match=re.escape("this kernel was written for x of shape (256, 512)")):
+        traced(plain, (128, 512), values=[3.0])
+
+
+SUM = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+    for k in nl.affine_range(4):
+        left = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+        right = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=left, src=a[nl.ds(128 * k, 128), 0:128])
+        nisa.dma_copy(dst=right, src=b[nl.ds(128 * k, 128), 0:512])
+        nisa.nc_matmul(dst=total, stationary=left, moving=right, accumulate={accumulate})
+    made = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=made, src=total)
+    nisa.dma_copy(dst=out, src=made)
+    return out
+"""
+
+
+def test_a_first_product_that_overwrites_joins_the_loop_of_those_that_add() -> None:
+    source = SUM.format(accumulate="k > 0")
+    plain = written_out(traced(source, (512, 128), (512, 512)), source)
+    assert plain.count("nisa.nc_matmul") == 1 and "accumulate=k > 0" in plain and "range(4)" in plain
+    inputs = arrays((512, 128), (512, 512))
+    np.testing.assert_array_equal(run(plain, *inputs), run(source, *inputs))
+
+
+def test_products_that_overwrite_in_another_iteration_stay_apart() -> None:
+    source = SUM.format(accumulate="k != 1")
+    inputs = arrays((512, 128), (512, 512))
+    source = source.replace("for k in", "nisa.memset(dst=total, value=0.0)\n    for k in")
+    plain = written_out(traced(source, (512, 128), (512, 512)), source)
+    np.testing.assert_array_equal(run(plain, *inputs), run(source, *inputs))
+
+
+SHARED = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    row = 128 * nl.program_id(0)
+    nisa.dma_copy(dst=tile, src=x[nl.ds(row, 128), 0:512])
+    nisa.dma_copy(dst=out[nl.ds(row, 128), 0:512], src=tile)
+    return out
+"""
+
+
+def test_a_launch_on_two_cores_is_refused() -> None:
+    program = trace(SHARED, [TensorSpec((256, 512), "float32")], api="nki", chip="trn2", grid=(2,), lnc=2)
+    with pytest.raises(RuleRefused, match="launched on several programs"):
+        written_out(program, SHARED)
+
+
+def test_a_kernel_of_any_number_of_arguments_is_refused() -> None:
+    source = OBJECTS.replace('mode="plain", extra=None', 'mode="plain", *extra')
+    with pytest.raises(RuleRefused, match="takes any number of arguments: give each argument a name"):
+        written_out(traced(source, (128, 512)), source)
+
+
+async def timed(kernel: Kernel) -> TimedProgram | None:
+    program = trace(kernel.text, [TensorSpec((512, 512), "float32")], api="nki", chip="trn2")
+    latency = timeline(program).latency_us
+    return None if latency is None else TimedProgram(latency, program_hash(program))
+
+
+async def plain_form(kernel: Kernel) -> str | None:
+    return written_out(traced(kernel.text, (512, 512)), kernel.text, [None])
+
+
+def request(source: str) -> PlanRequest:
+    problem = Problem("any", "", "", (ProblemArgument("x", (512, 512), "float32"),), "trn2", "nki")
+    return PlanRequest(problem, 1, 1, Candidate(1, 0, Kernel(source, "nki"), None, id=7), 0, 0, 0)
+
+
+async def planned(source: str, write_out: object = plain_form) -> tuple[TunedRules, Plan | None]:
+    proposer = TunedRules(timed, "promise", limit=12, write_out=write_out)  # type: ignore[arg-type]
+    return proposer, await proposer.plan(request(source))
+
+
+async def test_a_kernel_that_rules_can_not_read_is_tuned_in_its_plain_form() -> None:
+    proposer, plan = await planned(OBJECTS)
+    assert plan is not None and plan.data["steps"][0] == WRITING_OUT and plan.title.count("write out") == 1
+    attempt = await proposer.attempt(AttemptRequest(request(OBJECTS).problem, plan, request(OBJECTS).parent, 0, 0))
+    assert attempt is not None and attempt.text is not None and "written out from a trace" in attempt.text
+    (x,) = arrays((512, 512))
+    np.testing.assert_allclose(run(attempt.text, x), run(OBJECTS, x), rtol=1e-6, atol=1e-5)
+    before, after = await timed(Kernel(OBJECTS, "nki")), await timed(Kernel(attempt.text, "nki"))
+    assert before is not None and after is not None and after.latency_us < before.latency_us
+
+
+async def test_a_kernel_that_rules_read_keeps_its_form() -> None:
+    source = (await plain_form(Kernel(OBJECTS, "nki"))) or ""
+
+    async def never(kernel: Kernel) -> str | None:
+        raise AssertionError("the kernel was traced for its plain form")
+
+    _, plan = await planned(source, never)
+    assert plan is not None and WRITING_OUT not in plan.data["steps"]
+
+
+async def test_a_plan_whose_kernel_can_not_be_written_out_any_more_says_so() -> None:
+    _, plan = await planned(OBJECTS)
+    assert plan is not None
+    late = TunedRules(timed, "promise", limit=12)
+    attempt = await late.attempt(AttemptRequest(request(OBJECTS).problem, plan, request(OBJECTS).parent, 0, 0))
+    assert attempt is not None and attempt.text is None
+    assert attempt.reason == "the kernel can not be written out from its trace any more"
+
+
+def test_one_instruction_too_many_is_refused() -> None:
+    body = "\n".join(f"    nisa.memset(dst=tile[0:128, {n}:{n + 1}], value={n}.5)" for n in range(0, 1300, 2))
+    source = f"""
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 1300), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 1300), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+{body}
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+"""
+    program = traced(source, (128, 1300))
+    assert sum(isinstance(one, Instruction) for one, _ in program.walk()) > 600
+    with pytest.raises(RuleRefused, match="more than 600 instructions"):
+        written_out(program, source)
