@@ -22,12 +22,13 @@ import ast
 import keyword
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from math import prod
 
 from acceld.errors import RuleRefused
+from acceld.nki.frontend.current.loop_rerolling import mark, reroll
 from acceld.nki.ir.mapping import mapped
 from acceld.nki.ir.program import (
     Access,
@@ -53,6 +54,10 @@ _STEP = "    "
 _WIDTH = 120
 _MOST_LINES = 600
 """Greatest number of instructions that are written out. A longer kernel helps no reader, and slows every rule down."""
+_LONGEST = 64
+"""Greatest number of statements in an iteration that is found in straight-line code."""
+_LEAST_SAVED = 3
+"""Least number of statements by which a loop that is found in straight-line code shortens the kernel."""
 _ACCUMULATES = {"yes": "True", "no": "False"}
 """The argument ``accumulate`` of ``nisa.nc_matmul``, by the attribute of a matrix product. A number as the attribute stands
 for the loop whose first iteration overwrites, and whose later iterations add.
@@ -72,6 +77,7 @@ def written_out(program: Program, source: str, values: Sequence[float | None] = 
     """
     if program.api != "nki" or "." in program.entry:
         raise RuleRefused(f"{program.entry} is no top-level function of nki")
+    program = _looped(program)
     if sum(1 for _ in program.walk()) > _MOST_LINES:
         raise RuleRefused(f"the trace has more than {_MOST_LINES} instructions after its loops were found")
     writer = _Writer(program, _function(source, program.entry), values)
@@ -361,8 +367,93 @@ def _nodes(body: Sequence[Node]) -> Iterator[Node]:
 
 def _used(node: Node) -> tuple[int, ...]:
     """Return the numbers of the buffers that a node uses, in the order of their first use."""
-    inside = [one for one in _nodes([node]) if isinstance(one, Instruction)]
-    return tuple(dict.fromkeys(access.buffer for one in inside for access in one.accesses))
+    return tuple(dict.fromkeys(_every_use(node)))
+
+
+# Loops of Python that a trace has unrolled
+
+
+def _looped(program: Program) -> Program:
+    """Return the program with blocks of instructions that repeat, each time further on by equal steps, as loops.
+
+    Short blocks come first, because longer ones may consist of them.
+    """
+    length = 1
+    while length <= _LONGEST:
+        marked = _Repeats(program, length).marked()
+        found = program if marked is None else reroll(marked)
+        shorter = sum(1 for _ in found.walk()) < sum(1 for _ in program.walk())
+        program, length = (found, 1) if shorter else (program, length + 1)
+    return program
+
+
+class _Repeats:
+    """Mark the blocks of ``length`` statements that may be iterations of one loop. Rerolling decides whether they are."""
+
+    def __init__(self, program: Program, length: int) -> None:
+        self.program, self.length = program, length
+        self.buffers = list(program.buffers)
+        self.counted = _Counted.of(program)
+        self.loop = max(program.loops, default=0)
+
+    def marked(self) -> Program | None:
+        """Return the program with each block that resembles its neighbor in a loop of one iteration; None if no block
+        does.
+        """
+        last, body = self.loop, self._body(self.program.body, ())
+        return None if self.loop == last else replace(self.program, body=body, buffers=tuple(self.buffers))
+
+    def _body(self, body: Sequence[Node], scope: tuple[int, ...]) -> tuple[Node, ...]:
+        inner = [
+            replace(one, body=self._body(one.body, (*scope, one.id))) if isinstance(one, Loop) else one for one in body
+        ]
+        forms = [_form(one) for one in inner]
+        made: list[Node] = []
+        at = 0
+        while at < len(inner):
+            times = _times(forms, at, self.length)
+            if (times - 1) * self.length < _LEAST_SAVED:
+                made.append(inner[at])
+                at += 1
+                continue
+            for _ in range(times):
+                made.append(self._block(inner[at : at + self.length], scope))
+                at += self.length
+        return tuple(made)
+
+    def _block(self, nodes: Sequence[Node], scope: tuple[int, ...]) -> Loop:
+        """Return a marked loop of one iteration. Buffers that only this iteration uses become its own."""
+        self.loop += 1
+        inside = Counter(number for one in nodes for number in _every_use(one))
+        for number, uses in inside.items():
+            buffer = self.buffers[number]
+            alone = uses == self.counted.accesses[number] and buffer.role is Role.SCRATCH
+            if buffer.scope[: len(scope)] == scope and (alone or buffer.scope != scope):
+                self.buffers[number] = replace(buffer, scope=(*scope, self.loop, *buffer.scope[len(scope) :]))
+        return Loop(self.loop, mark("i"), 1, LoopKind.SEQUENTIAL, tuple(nodes))
+
+
+def _form(node: Node) -> Hashable:
+    """Return what two nodes have in common if they can be the same statement in two iterations."""
+    if isinstance(node, Loop):
+        return node.kind, node.trips, tuple(map(_form, node.body))
+    shapes = tuple(access.dims for access in node.accesses)
+    return node.op, node.engine, node.attrs, node.line, node.place, shapes
+
+
+def _times(forms: Sequence[Hashable], at: int, length: int) -> int:
+    """Return how often the block of ``length`` statements that begins at ``at`` stands there one behind the other."""
+    block, times = forms[at : at + length], 1
+    while len(block) == length and forms[at + times * length : at + (times + 1) * length] == block:
+        times += 1
+    return times
+
+
+def _every_use(node: Node) -> Iterator[int]:
+    """Yield the number of the buffer of each access in a node."""
+    for one in _nodes([node]):
+        if isinstance(one, Instruction):
+            yield from (access.buffer for access in one.accesses)
 
 
 # First iterations that a trace keeps apart, because their products overwrite what later products add to

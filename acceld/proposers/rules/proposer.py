@@ -559,8 +559,8 @@ class TunedRules(RulesProposer):
         return None if self._write_out is None or kernel.api != "nki" else await self._write_out(kernel)
 
     async def _plainer(self, kernel: Kernel, problem: Problem) -> str | None:
-        """Return the kernel written out from its trace if rules do not understand all of its source, and find more moves
-        in the plain form; None otherwise.
+        """Return the kernel written out from its trace if rules do not understand all of its source, and find at least as
+        many moves in the plain form; None otherwise.
         """
         launch = _launched(kernel, problem)
         if kernel.api != "nki" or await asyncio.to_thread(_is_understood, kernel.text, launch):
@@ -569,7 +569,7 @@ class TunedRules(RulesProposer):
         if not plain:
             return None
         own, more = [await asyncio.to_thread(moves, text, launch) for text in (kernel.text, plain)]
-        return plain if len(more) > len(own) else None
+        return plain if len(more) >= len(own) else None
 
     def _over(self) -> Callable[[], bool]:
         """Return a function that tells whether half of the run's remaining time has passed since this call."""
