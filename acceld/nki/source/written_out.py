@@ -12,7 +12,7 @@ is written out as ::
 
     for tile in nl.affine_range(4):
         block = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.dma_copy(dst=block[0:128, 0:512], src=x[128 * tile : 128 * tile + 128, 0:512])
+        nisa.dma_copy(dst=block, src=x[nl.ds(128 * tile, 128), 0:512])
         ...
 """
 
@@ -54,6 +54,8 @@ _STEP = "    "
 _WIDTH = 120
 _MOST_LINES = 600
 """Greatest number of instructions that are written out. A longer kernel helps no reader, and slows every rule down."""
+_MOST_TRACED = 1000
+"""Greatest number of instructions in which loops are sought. The search takes 2 s for that many."""
 _LONGEST = 64
 """Greatest number of statements in an iteration that is found in straight-line code."""
 _LEAST_SAVED = 3
@@ -77,9 +79,7 @@ def written_out(program: Program, source: str, values: Sequence[float | None] = 
     """
     if program.api != "nki" or "." in program.entry:
         raise RuleRefused(f"{program.entry} is no top-level function of nki")
-    program = _looped(program)
-    if sum(1 for _ in program.walk()) > _MOST_LINES:
-        raise RuleRefused(f"the trace has more than {_MOST_LINES} instructions after its loops were found")
+    program = _short(_looped(_short(program, _MOST_TRACED)), _MOST_LINES)
     writer = _Writer(program, _function(source, program.entry), values)
     buffers = [program.buffers[number] for number in program.inputs]
     arrays = dict(zip((writer.names[one.id] for one in buffers), buffers, strict=True))
@@ -94,6 +94,13 @@ def written_out(program: Program, source: str, values: Sequence[float | None] = 
     read = KernelModule(writer.text(), launch)
     writer.parallel = {one.variable for one in read.loops if one.kind == "affine_range"}
     return writer.text()
+
+
+def _short(program: Program, most: int) -> Program:
+    """Return a program. Raise RuleRefused if the program has more than ``most`` instructions."""
+    if sum(1 for _ in program.walk()) > most:
+        raise RuleRefused(f"the trace has more than {most} instructions, each loop's body counted once")
+    return program
 
 
 def _function(source: str, entry: str) -> ast.FunctionDef:
