@@ -142,12 +142,18 @@ LONG_ROW = 16384
 time.
 """
 
+REPLACE = (("transpose", "dma_transpose"), ("tensor_reduce", "bn_stats", "bn_aggr"))
+"""Groups of operations that do the same work in different ways. Their traits differ: a transpose by the tensor engine
+and one by a transfer, a sum and the statistics of a row.
+"""
+
 KIND = Trait.ELEMENTWISE | Trait.ROUNDS | Trait.BY_ROW | Trait.ACROSS
 """Traits that two operations must have in common if one is to be proposed in place of the other."""
 
 
 def used_calls(source: str, api: str) -> frozenset[str]:
-    """Return the functions of ``nl`` and ``nisa`` that a source uses, such as ``nisa.activation``.
+    """Return the functions of ``nl`` and ``nisa`` that a source calls, such as ``nisa.activation``. A function that is
+    only named, as ``nl.exp`` in ``op=nl.exp``, is not called.
 
     The result is empty if the source is not valid Python.
     """
@@ -168,22 +174,29 @@ def used_calls(source: str, api: str) -> frozenset[str]:
                     modules[one.asname or one.name] = short[whole]
                 elif node.module in short:
                     names[one.asname or one.name] = f"{short[node.module]}.{one.name}"
-    found = {names[node.id] for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in names}
+    found = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and (module := modules.get(ast.unparse(node.value))):
-            found.add(f"{module}.{node.attr}")
+        function = node.func if isinstance(node, ast.Call) else None
+        if isinstance(function, ast.Name) and function.id in names:
+            found.add(names[function.id])
+        elif isinstance(function, ast.Attribute) and (module := modules.get(ast.unparse(function.value))):
+            found.add(f"{module}.{function.attr}")
     return frozenset(found & _functions(api).keys())
 
 
 def neighbours(calls: Iterable[str], api: str, chip: str) -> frozenset[str]:
-    """Return the instructions of ``nisa`` on ``chip`` that do the same kind of work as one of ``calls``."""
-    kinds = {_kind(operation) for call in calls if (operation := operation_of(call)) is not None}
+    """Return the instructions of ``nisa`` on ``chip`` that do the same kind of work as one of ``calls``, and
+    ``nisa.memset``, which any kernel may need.
+    """
+    used = {operation for call in calls if (operation := operation_of(call)) is not None}
+    other = {one for group in REPLACE if used.intersection(group) for one in group} | {"memset"}
+    kinds = {_kind(operation) for operation in used}
     return frozenset(
         call
         for call in _functions(api)
         if call.startswith("nisa.")
         and (operation := operation_of(call)) is not None
-        and _kind(operation) in kinds
+        and (_kind(operation) in kinds or operation in other)
         and OPS[operation].generation <= chip_spec(chip).generation
     )
 
