@@ -147,6 +147,12 @@ REPLACE = (("transpose", "dma_transpose"), ("tensor_reduce", "bn_stats", "bn_agg
 and one by a transfer, a sum and the statistics of a row.
 """
 
+NARROW_RATES = (
+    "where all tiles are 16-bit, the vector engine counts tensor_copy and tensor_scalar as a quarter of the elements (half with "
+    "a tile in PSUM), and tensor_tensor in SBUF as half"
+)
+"""Text on the fast modes of the vector engine."""
+
 KIND = Trait.ELEMENTWISE | Trait.ROUNDS | Trait.BY_ROW | Trait.ACROSS
 """Traits that two operations must have in common if one is to be proposed in place of the other."""
 
@@ -244,7 +250,6 @@ def time_lines(api: str, chip: str) -> list[str]:
         parts.append(f"{engine.value} {begun}{each:.2f} ns an element{few}")
     product = 1000 * model.instruction_us(Engine.TENSOR, 512)
     turned = 1000 * model.instruction_us(Engine.TENSOR, TENSOR_TRANSPOSE)
-    two = "one" if spec.fast_16bit_vector else "two"
     slower = (
         f"the tensor engine runs at half its rate while less than {100 * params.half_use:.0f} % of its rows were in use on average "
         f"over the last {spec.tensor_ramp_us:g} µs: at the start, after it stood idle, and in products that contract over 64 "
@@ -253,8 +258,9 @@ def time_lines(api: str, chip: str) -> list[str]:
     return [
         f"time of an instruction, elements counted in one partition (the partitions work at once): {'; '.join(parts)}",
         (
-            f"more than that: reciprocal {params.reciprocal_factor:g} times the elements, tensor_tensor_scan 2 times, "
-            f"operations on two tiles in SBUF {two} time{'s' * (two == 'two')} on vector and 2 times on gpsimd"
+            f"counted as more elements: reciprocal {params.reciprocal_factor:g} times as many, tensor_tensor_scan twice as many, an "
+            f"operation on two tiles in SBUF twice as many on gpsimd{'' if spec.fast_16bit_vector else ' and on vector'}, power and rsqrt "
+            "in tensor_scalar and its like 4 times as many"
         ),
         (
             f"a matrix product with 512 moving columns: {product:.0f} ns in bfloat16, "
@@ -266,6 +272,12 @@ def time_lines(api: str, chip: str) -> list[str]:
         ),
         *([slower] if spec.tensor_ramp_us else []),
         f"a DMA transfer begins {params.dma_latency_us:g} µs after it was issued, and overlaps with all other work",
+        (
+            "a transposing transfer takes the tensor engine's time too, as the rows are moved unchanged and transposed there"
+            if params.turns_on_tensor_engine
+            else "nisa.dma_transpose moves and transposes a tile without any other engine, in twice the time of a dma_copy of such rows; for "
+            "4-byte elements this is an assumption"
+        ),
     ]
 
 
@@ -352,7 +364,7 @@ def chip_lines(api: str, chip: str) -> list[str]:
         "the engines work at the same time; where a call names no engine, the compiler takes one that can",
         f"matrix products: {rates} TFLOP/s",
         *(["vector and gpsimd take turns at SBUF"] if spec.shared_vector_gpsimd_port else []),
-        *(["the vector engine is faster on 16-bit copies and arithmetic"] if spec.fast_16bit_vector else []),
+        *([NARROW_RATES] if spec.fast_16bit_vector else []),
     ]
 
 
@@ -365,6 +377,11 @@ def _writing_lines() -> list[str]:
         (
             "a tile that the body of a loop declares is a new one in each iteration, and lists may keep tiles for later ones; "
             "comprehensions, lambda, try and classes in a kernel are refused"
+        ),
+        (
+            "arithmetic is done in float32 and rounded to the type of dst, so that a copy into a tile of another type converts; "
+            "operands of a product are both float32 or neither is, and its result is float32 in PSUM; a transpose by the tensor "
+            "engine keeps the type of its data"
         ),
         "a tile of PSUM may span several banks, and one instruction of another engine may read all of it; one product writes one bank",
         "each engine takes its instructions nearly in the written order: what waits for another engine delays what is written after it",

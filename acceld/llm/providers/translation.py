@@ -348,7 +348,8 @@ def _words(error: BaseException, body: Mapping[str, str], status: int | None) ->
     said = str(error) or type(error).__name__
     if _is(error, "UnicodeDecodeError"):
         return f"its answer is not UTF-8: {said}"
-    return f"its answer is not JSON: {said}" if _is_undecodable(error) else said
+    # behind the semicolon stands advice for programmers
+    return f"its answer is not JSON: {said.partition(';')[0]}" if _is_undecodable(error) else said
 
 
 def _by_body(body: Mapping[str, str], kind: type[LLMError]) -> type[LLMError]:
@@ -373,6 +374,8 @@ def _body(error: BaseException) -> dict[str, str]:
         body = body[0]
     if isinstance(body, Mapping) and isinstance(body.get("error"), Mapping):
         body = body["error"]
+    if isinstance(body, Mapping) and isinstance(body.get("error"), str):
+        body = {"message": body["error"], **body}
     if not isinstance(body, Mapping):
         return {}
     return {name: str(body[name]) for name in ("message", "code", "type", "param") if body.get(name) is not None}
