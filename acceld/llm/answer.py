@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,10 @@ LONGEST_FACTOR = 3
 """Multiple of an answer's limit in tokens, as estimated, at which the answer is cut off in any case, because the server
 ignores the limit.
 """
+
+
+COUNT_DIGITS = 15
+"""Greatest number of digits of a number of tokens that is read. A number in JSON may have any length."""
 
 
 def record(value: Any) -> dict[str, Any]:
@@ -31,12 +34,13 @@ def part(value: Any) -> Mapping[str, Any]:
 
 
 def count(value: Any) -> int:
-    """Return a number of tokens that a provider reports. A value that is no number counts as 0."""
-    if isinstance(value, str) and value.strip().isdecimal():
+    """Return a number of tokens that a provider reports. A value that is no number, or too large to
+    be one, counts as 0.
+    """
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) <= COUNT_DIGITS:
         return int(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return 0
-    return int(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_number and abs(value) < 10**COUNT_DIGITS else 0
 
 
 def may_go_on(request: CompletionRequest, answer: Received) -> bool:

@@ -63,9 +63,12 @@ class Breaker:
             if self.state == "closed":
                 return False
             if self._failed_probes >= self.settings.probes_to_give_up and not self._due():
+                last = self.last
+                why = "" if last is None else f"; the last time: {last.message.removeprefix(f'model {self.model!r}: ')}"
                 raise LLMCircuitOpen(
-                    f"model {self.model!r} failed {self._failures} times in a row and is still failing",
-                    hint=f"It is asked again in {self.wait_s():.0f} s. Try another model for this role meanwhile.",
+                    f"model {self.model!r} failed {self._failures} times in a row and is still failing{why}",
+                    hint=f"{'' if last is None or not last.hint else f'{last.hint} '}The model is asked again in "
+                    f"{self.wait_s():.0f} s. Name another model for this role meanwhile.",
                     retry_after_s=self.wait_s(),
                 )
             if self.state == "open":

@@ -94,8 +94,8 @@ def used(request: CompletionRequest, answer: Received) -> Usage:
     if not 0 < prompt <= most_input_tokens(request) + HIDDEN_TOKENS:
         prompt = guess.input_tokens
     most_output = max(request.max_output_tokens, guess.output_tokens) + HIDDEN_TOKENS
-    if not 0 <= output <= most_output:
-        output = guess.output_tokens if output < 0 else most_output
+    if not 0 < output <= most_output:
+        output = guess.output_tokens if output <= 0 else most_output
     elif not answer.is_counted:
         output = max(output, guess.output_tokens)
     cached = min(max(0, told.cached_tokens), prompt)

@@ -142,12 +142,24 @@ LONG_ROW = 16384
 time.
 """
 
+REPLACE = (("transpose", "dma_transpose"), ("tensor_reduce", "bn_stats", "bn_aggr"))
+"""Groups of operations that do the same work in different ways. Their traits differ: a transpose by the tensor engine
+and one by a transfer, a sum and the statistics of a row.
+"""
+
+NARROW_RATES = (
+    "where all tiles are 16-bit, the vector engine counts tensor_copy and tensor_scalar as a quarter of the elements (half with "
+    "a tile in PSUM), and tensor_tensor in SBUF as half"
+)
+"""Text on the fast modes of the vector engine."""
+
 KIND = Trait.ELEMENTWISE | Trait.ROUNDS | Trait.BY_ROW | Trait.ACROSS
 """Traits that two operations must have in common if one is to be proposed in place of the other."""
 
 
 def used_calls(source: str, api: str) -> frozenset[str]:
-    """Return the functions of ``nl`` and ``nisa`` that a source uses, such as ``nisa.activation``.
+    """Return the functions of ``nl`` and ``nisa`` that a source calls, such as ``nisa.activation``. A function that is
+    only named, as ``nl.exp`` in ``op=nl.exp``, is not called.
 
     The result is empty if the source is not valid Python.
     """
@@ -168,22 +180,29 @@ def used_calls(source: str, api: str) -> frozenset[str]:
                     modules[one.asname or one.name] = short[whole]
                 elif node.module in short:
                     names[one.asname or one.name] = f"{short[node.module]}.{one.name}"
-    found = {names[node.id] for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in names}
+    found = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and (module := modules.get(ast.unparse(node.value))):
-            found.add(f"{module}.{node.attr}")
+        function = node.func if isinstance(node, ast.Call) else None
+        if isinstance(function, ast.Name) and function.id in names:
+            found.add(names[function.id])
+        elif isinstance(function, ast.Attribute) and (module := modules.get(ast.unparse(function.value))):
+            found.add(f"{module}.{function.attr}")
     return frozenset(found & _functions(api).keys())
 
 
 def neighbours(calls: Iterable[str], api: str, chip: str) -> frozenset[str]:
-    """Return the instructions of ``nisa`` on ``chip`` that do the same kind of work as one of ``calls``."""
-    kinds = {_kind(operation) for call in calls if (operation := operation_of(call)) is not None}
+    """Return the instructions of ``nisa`` on ``chip`` that do the same kind of work as one of ``calls``, and
+    ``nisa.memset``, which any kernel may need.
+    """
+    used = {operation for call in calls if (operation := operation_of(call)) is not None}
+    other = {one for group in REPLACE if used.intersection(group) for one in group} | {"memset"}
+    kinds = {_kind(operation) for operation in used}
     return frozenset(
         call
         for call in _functions(api)
         if call.startswith("nisa.")
         and (operation := operation_of(call)) is not None
-        and _kind(operation) in kinds
+        and (_kind(operation) in kinds or operation in other)
         and OPS[operation].generation <= chip_spec(chip).generation
     )
 
@@ -231,7 +250,6 @@ def time_lines(api: str, chip: str) -> list[str]:
         parts.append(f"{engine.value} {begun}{each:.2f} ns an element{few}")
     product = 1000 * model.instruction_us(Engine.TENSOR, 512)
     turned = 1000 * model.instruction_us(Engine.TENSOR, TENSOR_TRANSPOSE)
-    two = "one" if spec.fast_16bit_vector else "two"
     slower = (
         f"the tensor engine runs at half its rate while less than {100 * params.half_use:.0f} % of its rows were in use on average "
         f"over the last {spec.tensor_ramp_us:g} µs: at the start, after it stood idle, and in products that contract over 64 "
@@ -240,8 +258,9 @@ def time_lines(api: str, chip: str) -> list[str]:
     return [
         f"time of an instruction, elements counted in one partition (the partitions work at once): {'; '.join(parts)}",
         (
-            f"more than that: reciprocal {params.reciprocal_factor:g} times the elements, tensor_tensor_scan 2 times, "
-            f"operations on two tiles in SBUF {two} time{'s' * (two == 'two')} on vector and 2 times on gpsimd"
+            f"counted as more elements: reciprocal {params.reciprocal_factor:g} times as many, tensor_tensor_scan twice as many, an "
+            f"operation on two tiles in SBUF twice as many on gpsimd{'' if spec.fast_16bit_vector else ' and on vector'}, power and rsqrt "
+            "in tensor_scalar and its like 4 times as many"
         ),
         (
             f"a matrix product with 512 moving columns: {product:.0f} ns in bfloat16, "
@@ -253,6 +272,12 @@ def time_lines(api: str, chip: str) -> list[str]:
         ),
         *([slower] if spec.tensor_ramp_us else []),
         f"a DMA transfer begins {params.dma_latency_us:g} µs after it was issued, and overlaps with all other work",
+        (
+            "a transposing transfer takes the tensor engine's time too, as the rows are moved unchanged and transposed there"
+            if params.turns_on_tensor_engine
+            else "nisa.dma_transpose moves and transposes a tile without any other engine, in twice the time of a dma_copy of such rows; for "
+            "4-byte elements this is an assumption"
+        ),
     ]
 
 
@@ -339,7 +364,7 @@ def chip_lines(api: str, chip: str) -> list[str]:
         "the engines work at the same time; where a call names no engine, the compiler takes one that can",
         f"matrix products: {rates} TFLOP/s",
         *(["vector and gpsimd take turns at SBUF"] if spec.shared_vector_gpsimd_port else []),
-        *(["the vector engine is faster on 16-bit copies and arithmetic"] if spec.fast_16bit_vector else []),
+        *([NARROW_RATES] if spec.fast_16bit_vector else []),
     ]
 
 
@@ -352,6 +377,11 @@ def _writing_lines() -> list[str]:
         (
             "a tile that the body of a loop declares is a new one in each iteration, and lists may keep tiles for later ones; "
             "comprehensions, lambda, try and classes in a kernel are refused"
+        ),
+        (
+            "arithmetic is done in float32 and rounded to the type of dst, so that a copy into a tile of another type converts; "
+            "operands of a product are both float32 or neither is, and its result is float32 in PSUM; a transpose by the tensor "
+            "engine keeps the type of its data"
         ),
         "a tile of PSUM may span several banks, and one instruction of another engine may read all of it; one product writes one bank",
         "each engine takes its instructions nearly in the written order: what waits for another engine delays what is written after it",

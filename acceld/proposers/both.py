@@ -19,6 +19,11 @@ TOLD = 6
 """Greatest number of applicable rewrites, and of refused rewrites, that models are told."""
 
 
+LEAST_GAIN = 0.01
+"""Least share of a parent's latency that a sequence of rewrites must save, by simulation, to be a plan. For less, models
+make the plan: the candidate costs as much, and promises more.
+"""
+
 SEQUENCES = 2
 """Greatest number of timed sequences of rewrites that models are told."""
 
@@ -26,7 +31,7 @@ SEQUENCES = 2
 class BothProposer:
     """Let rules make plans 0, 2, 4 ... of a parent, and models plans 1, 3, 5 ...
 
-    When rules have no more plans, models plan alone. Rules come first, so that with few candidates left every parent
+    When rules have no more plans, or none that saves ``LEAST_GAIN``, models plan alone. Rules come first, so that with few candidates left every parent
     still gets its best rewrites. Rules that tune whole sequences make one plan for a parent only: that plan already
     has the gains of further rewrites. Planner and executor are told which changes the rules would make, and where and
     why rules refuse. Only models repair, write first kernels and find insights.
@@ -51,12 +56,19 @@ class BothProposer:
         crossed = await self.rules.crossed(request)
         if crossed is not None:
             return crossed
-        if request.index % 2 == 0 and request.partner is None:
+        if request.index % 2 == 0 and request.partner is None and await self._rules_gain(request):
             ruled = await self.rules.plan(replace(request, index=request.index // 2))
             if ruled is not None:
                 return replace(ruled, index=request.index)
         notes = await self._notes(request)
         return await self.models.plan(replace(request, notes=(*request.notes, *notes)))
+
+    async def _rules_gain(self, request: PlanRequest) -> bool:
+        """Return False if the fastest sequence of rewrites that was timed saves less than ``LEAST_GAIN``."""
+        parent = request.parent
+        latency_us = parent.evaluation.latency_us if parent.evaluation else None
+        tuned = await self.rules.tuned(parent, request.problem)
+        return not tuned or not latency_us or tuned[0].latency_us <= (1.0 - LEAST_GAIN) * latency_us
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
         """Return an attempt by the proposer that made the plan: rules for a rule's plan, else models. None means that

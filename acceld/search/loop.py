@@ -205,7 +205,7 @@ class Search:
                 await self._iterate()
                 await self.control.checkpoint()
                 await self._check_stop()
-            if self.parts.proposer.abilities.uses_models and not self._made and self._codeless:
+            if self.parts.proposer.abilities.uses_models and not self._made and not await self._has_children():
                 raise RunEnded(RunState.FAILED, self._no_kernel())
         except* RunEnded as ended:
             end = end_of(ended)
@@ -220,8 +220,17 @@ class Search:
             await store.change(write_notice, run.id, "warning", text)
         return end.state
 
+    async def _has_children(self) -> bool:
+        """Return True if the run has a candidate that was made from another one, by this daemon or an earlier one."""
+        candidates = await self.parts.store.read(load_candidates, self.run_record.id)
+        return any(one.parent is not None for one in candidates)
+
     def _no_kernel(self) -> str:
-        """Return the message for a run in which no answer had a kernel. The message names the most frequent reason."""
+        """Return the message for a run in which no answer had a kernel. The message names the most frequent reason that
+        this daemon has seen.
+        """
+        if not self._codeless:
+            return "no answer held a kernel, and all iterations are done: start a new run"
         (reason, count), *_ = self._codeless.most_common(1)
         return f"none of {self._codeless.total()} answers held a kernel; {count} times: {reason}"
 

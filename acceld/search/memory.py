@@ -411,10 +411,10 @@ def playbook(insights: Iterable[Insight]) -> tuple[str, ...]:
         chips = sorted({place.chip for one in members for place in _places(one)})
         ideas = "; ".join(dict.fromkeys(one.title for one in members[:IDEAS]))
         tried = f"; plans won with it {wins} of {decided} times" if decided else ""
-        where = f"Where {bound} bounds" if bound else "Anywhere"
+        where = f"Where {bound} is the bottleneck" if bound else "Anywhere"
         sources = ", ".join(f"i{one.id}" for one in members)
         best = max(one.speedup for one in members)
-        rule = f"{where}, {change}: {ideas} [{rewrites} rewrites on {', '.join(chips)}, up to {best:.2f} times{tried}; {sources}]"
+        rule = f"{where} (class {change}): {ideas} [{rewrites} rewrites on {', '.join(chips)}, up to {best:.2f} times{tried}; {sources}]"
         rules.append((rewrites + wins, rule))
     return tuple(rule for _, rule in sorted(rules, key=lambda one: -one[0])[:RULES])
 

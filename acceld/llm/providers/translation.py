@@ -34,6 +34,9 @@ T = TypeVar("T")
 
 MESSAGE_CHARS = 500
 
+LINE_BYTES = 8 << 20
+"""Greatest length of a line of an answer. The SDKs keep a line in memory until it ends, and a server may never end it."""
+
 TRANSPORT: Mapping[str, type[LLMError]] = {
     "ConnectTimeout": LLMTimedOut,
     "PoolTimeout": LLMTimedOut,
@@ -148,6 +151,7 @@ HINTS: Mapping[type[LLMError], str] = {
     LLMContextTooLong: "Use a model with a longer context or lower max_output_tokens.",
 }
 
+WEB_PAGE = "a web page came instead of an answer"
 PLACE_HINT = "Check base_url, and that the server answers there."
 
 
@@ -167,7 +171,7 @@ def translate(
     temporary fault becomes an interruption, because a second request could be billed too. ``secret`` is removed from
     the message.
     """
-    kind = _row(error, table) or _row(error, TRANSPORT)
+    kind = _row(error, table) or _row(error, TRANSPORT) or (LLMEmpty if _is_undecodable(error) else None)
     if kind is None:
         return None
     status = getattr(error, "status_code", None)
@@ -227,7 +231,7 @@ async def translated(
 def error_from(status: int | None, body: Mapping[str, Any], model: str) -> LLMError:
     """Return the error for an error object inside an answer, such as the error of one request in a batch."""
     inner = body.get("error")
-    inner = inner if isinstance(inner, Mapping) else body
+    inner = {"message": inner} if isinstance(inner, str) else inner if isinstance(inner, Mapping) else body
     fields = {name: str(inner[name]) for name in ("message", "code", "type") if inner.get(name) is not None}
     kind = _by_body(fields, _by_code(fields, LLMUnavailable) if status is None else _by_status(status))
     text = f"model {model!r}: {_clean(fields.get('message') or 'the request failed', '')}"
@@ -237,15 +241,14 @@ def error_from(status: int | None, body: Mapping[str, Any], model: str) -> LLMEr
 async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
     """Return the answer of a gateway that sends a whole answer although a stream was asked for; None if the response is
     a stream. A byte order mark at the beginning of the response is left out, as the SDKs would lose the event behind it.
+    Reading the response raises LLMEmpty for a line longer than :data:`LINE_BYTES`.
 
     :raises LLMError: the response is a web page (mostly from a proxy), an error, or not an answer.
     """
-    response.aiter_bytes = partial(_without_mark, response.aiter_bytes)
+    response.aiter_bytes = partial(_bounded, response.aiter_bytes, model)
     kind = str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
     if kind == "text/html":
-        raise LLMBadRequest(
-            f"model {model!r}: a web page came instead of an answer", hint="Check base_url.", status=200
-        )
+        raise LLMBadRequest(f"model {model!r}: {WEB_PAGE}", hint="Check base_url.", status=200)
     if kind != "application/json":
         return None
     data = json.loads(await response.aread())
@@ -256,10 +259,17 @@ async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
     return data
 
 
-async def _without_mark(pieces: Callable[[], AsyncIterator[bytes]]) -> AsyncIterator[bytes]:
-    """Yield the pieces of a text in UTF-8, without a byte order mark at its beginning."""
-    head, started = b"", False
+async def _bounded(pieces: Callable[[], AsyncIterator[bytes]], model: str) -> AsyncIterator[bytes]:
+    """Yield the pieces of a text in UTF-8, without a byte order mark at its beginning.
+
+    :raises LLMEmpty: a line of the text is longer than ``LINE_BYTES``.
+    """
+    head, started, line = b"", False, 0
     async for piece in pieces():
+        ends = piece.rfind(b"\n") + 1
+        line = len(piece) - ends if ends else line + len(piece)
+        if line > LINE_BYTES:
+            raise LLMEmpty(f"model {model!r}: a line of its answer is longer than {LINE_BYTES >> 20} MiB")
         if started:
             yield piece
             continue
@@ -279,6 +289,16 @@ def _unconnected(error: BaseException) -> bool:
 
 def _is(error: BaseException | None, *names: str) -> bool:
     return error is not None and any(ancestor.__name__ in names for ancestor in type(error).__mro__)
+
+
+def _is_undecodable(error: BaseException) -> bool:
+    """Return True if Python's JSON decoder raised the error. The decoder refuses too deep nesting by a RecursionError,
+    and numbers of more than 4,300 digits by a ValueError.
+    """
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last is not None and str(last.tb_frame.f_globals.get("__name__")).partition(".")[0] == "json"
 
 
 def _row(error: BaseException, table: Mapping[str, type[LLMError]]) -> type[LLMError] | None:
@@ -315,6 +335,10 @@ def _words(error: BaseException, body: Mapping[str, str], status: int | None) ->
         return f"the endpoint redirects to {target}, and nothing was sent there"
     raw = getattr(error, "body", None)
     words = body.get("message") or (json.dumps(raw) if isinstance(raw, Mapping | list) else str(raw or ""))
+    if words.lstrip().lower().startswith(("<!doctype html", "<html")):
+        return WEB_PAGE
+    if re.fullmatch("Error code: [0-9]+", words or str(error)):
+        return "the request failed"
     if words:
         return words
     cause, url = error.__cause__, getattr(getattr(error, "request", None), "url", None)
@@ -322,10 +346,10 @@ def _words(error: BaseException, body: Mapping[str, str], status: int | None) ->
         what = "no connection to" if _unconnected(error) else "connection lost to"
         return f"{what} {url.scheme}://{url.netloc.decode()}: {str(cause) or type(cause).__name__}"
     said = str(error) or type(error).__name__
-    for name, form in (("JSONDecodeError", "JSON"), ("UnicodeDecodeError", "UTF-8")):
-        if _is(error, name):
-            return f"its answer is not {form}: {said}"
-    return said
+    if _is(error, "UnicodeDecodeError"):
+        return f"its answer is not UTF-8: {said}"
+    # behind the semicolon stands advice for programmers
+    return f"its answer is not JSON: {said.partition(';')[0]}" if _is_undecodable(error) else said
 
 
 def _by_body(body: Mapping[str, str], kind: type[LLMError]) -> type[LLMError]:
@@ -350,6 +374,8 @@ def _body(error: BaseException) -> dict[str, str]:
         body = body[0]
     if isinstance(body, Mapping) and isinstance(body.get("error"), Mapping):
         body = body["error"]
+    if isinstance(body, Mapping) and isinstance(body.get("error"), str):
+        body = {"message": body["error"], **body}
     if not isinstance(body, Mapping):
         return {}
     return {name: str(body[name]) for name in ("message", "code", "type", "param") if body.get(name) is not None}

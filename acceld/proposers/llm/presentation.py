@@ -154,6 +154,10 @@ def _waits(profile: Profile, text: Sequence[str]) -> list[str]:
         f"the {found['engine']} engine sets the latency: it works {duration(found['busy_us'])}, {waited}, and starts after "
         f"{duration(found['start_us'])}"
     )
+    if found["end_us"] > least_us:
+        said += f"; {duration(found['end_us'])} follow after its last work"
+    if (margin_us := found.get("margin_us", 0.0)) > least_us:
+        said += f"; {duration(margin_us)} are a margin that the model adds to any schedule"
     whole_us = profile.engines_us.get("tensor", 0.0) + found["cold_us"]
     cold = [
         f"the tensor engine works {_share(whole_us, profile.latency_us)}, as it loses {duration(found['cold_us'])} of that at "

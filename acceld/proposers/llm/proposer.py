@@ -454,7 +454,10 @@ class LLMProposer:
             if error.lasting:
                 raise
             return None, found.reason
-        found = extract_kernel(second.text, kernel.entry, cut_off=second.finish_reason == "length", base=base)
+        is_cut = second.finish_reason == "length"
+        found = extract_kernel(second.text, kernel.entry, cut_off=is_cut, base=base)
+        if found.text is None and is_cut:
+            return None, f"{found.reason}, at twice the limit too: raise max_output_tokens in [llm.{role}]"
         return found.text, found.reason
 
     async def _ask(

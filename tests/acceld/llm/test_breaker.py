@@ -17,7 +17,7 @@ from tests.acceld.llm.clock import ManualClock, settle
 from tests.acceld.llm.models import ask
 from tests.acceld.llm.scripted import ScriptedClient
 
-DOWN = LLMUnavailable("down")
+DOWN = LLMUnavailable("down", hint="Start it.")
 
 
 def breaker(clock: ManualClock) -> Breaker:
@@ -53,8 +53,13 @@ async def test_waiting_calls_fail_after_so_many_failed_probes() -> None:
         await clock.advance(60)
         assert await circuit.enter()
         circuit.failed(DOWN, True)
-    with pytest.raises(LLMCircuitOpen, match="'m' failed 5 times"):
+    with pytest.raises(
+        LLMCircuitOpen, match="'m' failed 5 times in a row and is still failing; the last time: down"
+    ) as refused:
         await circuit.enter()
+    assert (
+        refused.value.hint == "Start it. The model is asked again in 60 s. Name another model for this role meanwhile."
+    )
     await clock.advance(60)
     assert await circuit.enter()
 

@@ -11,6 +11,7 @@ import pytest
 
 from acceld.llm.client import Completion
 from acceld.llm.errors import LLMEmpty, LLMError, LLMInterrupted, LLMQuotaExceeded, LLMRateLimited, LLMUnavailable
+from acceld.llm.providers.translation import LINE_BYTES, error_from, translate
 from acceld.llm.retry import RetryPolicy
 from acceld.llm.settings import Api
 from tests.acceld.llm.models import APIS, ask, model_for
@@ -60,6 +61,9 @@ def counted(usage: Any) -> list[bytes]:
 READ: dict[str, list[bytes]] = {
     "counts are texts": counted({"prompt_tokens": "100", "completion_tokens": "20"}),
     "counts are broken numbers": counted({"prompt_tokens": 100.0, "completion_tokens": 20.4}),
+    "counts of 400 digits": counted({"prompt_tokens": 100, "completion_tokens": 10**400}),
+    "counts are texts of 5,000 digits": counted({"prompt_tokens": "9" * 5000, "completion_tokens": "9" * 5000}),
+    "counts are no numbers": counted({"prompt_tokens": "many", "completion_tokens": None}),
     "usage is a list": counted([1, 2]),
     "details are a list": counted({"prompt_tokens": 100, "completion_tokens": 20, "prompt_tokens_details": [1]}),
     "text in parts": [chunk({"content": [{"type": "text", "text": "hello"}]}), STOP],
@@ -203,3 +207,45 @@ async def test_an_error_in_a_list_is_read() -> None:
     async with ScriptedServer([Reply(kind="bad_request_400", body=body)]) as server:
         with pytest.raises(LLMError, match=r"model 'm': no such thing \(HTTP 400\)"):
             await answered(server)
+
+
+DEEP, LONG = b"[" * 200_000, b"9" * 5000
+UNDECODABLE = {
+    "nested too deep": b"data: " + DEEP + b"\n\n",
+    "a number too long": b'data: {"choices": [], "usage": {"completion_tokens": ' + LONG + b"}}\n\n",
+}
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("name", UNDECODABLE)
+async def test_json_that_python_does_not_decode_is_no_crash(name: str, api: Api) -> None:
+    first = b"event: message_start\n" if api == "messages" else b""
+    async with ScriptedServer([Reply(frames=[first + UNDECODABLE[name]])]) as server:
+        with pytest.raises(LLMError, match="its answer is not JSON") as failed:
+            await answered(server, api, retry=ONCE)
+    assert isinstance(failed.value, LLMEmpty)
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_line_that_does_not_end_fills_no_memory(api: Api) -> None:
+    endless = [b"data: ", *[b"a" * LINE_BYTES] * 20]
+    async with ScriptedServer([Reply(frames=endless)]) as server:
+        with pytest.raises(LLMEmpty, match="a line of its answer is longer than 8 MiB"):
+            await answered(server, api, retry=ONCE)
+        assert server.frames_sent < len(endless)
+
+
+async def test_an_error_that_is_a_text_is_told() -> None:
+    body = {"error": "the model is loading"}
+    assert error_from(None, body, "m").message == "model 'm': the model is loading"
+
+
+def test_a_web_page_behind_a_status_is_named_and_not_printed() -> None:
+    class InternalServerError(Exception):
+        status_code, body = 503, "<!DOCTYPE html><html><body>" + "x" * 1000
+
+    class Known(InternalServerError):
+        pass
+
+    found = translate(Known(), {"InternalServerError": LLMUnavailable}, "m")
+    assert found is not None and found.message == "model 'm': a web page came instead of an answer (HTTP 503)"

@@ -24,7 +24,7 @@ from acceld.nki.frontend.current.reading import file_needs
 from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.ir.operations import OPS
-from acceld.nki.ir.program import Program
+from acceld.nki.ir.program import Engine, Program
 from acceld.nki.timing.cost import CostModel
 from acceld.nki.timing.parameters import default_params
 from acceld.nki.timing.timeline import timeline
@@ -167,6 +167,36 @@ def test_a_prompt_shows_the_calls_of_the_kernel_and_those_that_could_stand_for_t
     assert {"nisa.scalar_tensor_tensor", "nisa.activation_reduce"} <= near and "nisa.nc_matmul" not in near
     assert knowledge.used_calls("from nki.isa import dma_copy as move\nmove(1)\n", "nki") == {"nisa.dma_copy"}
     assert knowledge.used_calls("def (", "nki") == frozenset()
+    assert knowledge.used_calls("import nki.language as nl\nnl.add(1, op=nl.exp)\n", "nki") == {"nl.add"}
+
+
+@pytest.mark.parametrize(("call", "instead"), [("nc_transpose", "dma_transpose"), ("tensor_reduce", "bn_stats")])
+def test_a_prompt_shows_calls_that_do_the_same_work_in_another_way(call: str, instead: str) -> None:
+    near = knowledge.neighbours({f"nisa.{call}"}, "nki", "trn2")
+    assert {f"nisa.{instead}", "nisa.memset"} <= near
+
+
+def test_prompts_say_what_the_cost_model_says_of_transposing_transfers_and_16_bit_tiles() -> None:
+    params = default_params("nki", "trn2")
+
+    def busy_us(statement: str, dtype: str = "nl.float32") -> float:
+        tile = f"nl.ndarray((128, 128), dtype={dtype}, buffer=nl.sbuf)"
+        filled = "".join(f"    {name} = {tile}\n    nisa.memset(dst={name}, value=1.0)\n" for name in "abc")
+        program = traced("nki", f"@nki.jit\ndef kernel(x):\n{filled}    {statement}\n    return x\n")
+        last = [one for one, _ in program.walk()][-1]
+        engine = Engine.DMA if "dma" in statement else Engine.VECTOR
+        return CostModel.of(program, params).cost(last, engine, last.dsts[0].shape).busy_us
+
+    moved, turned = (busy_us(f"nisa.{call}(dst=a, src=x[0:128, 0:128])") for call in ("dma_copy", "dma_transpose"))
+    assert turned == pytest.approx(2 * moved, rel=0.1) and any(
+        "in twice the time" in line for line in knowledge.time_lines("nki", "trn2")
+    )
+    each_us = CostModel.of(traced("nki", "@nki.jit\ndef kernel(x):\n    return x\n"), params).instruction_us
+    for call, share in (
+        ("tensor_scalar(dst=a, data=b, op0=nl.add, operand0=1.0, engine=nisa.engine.vector)", 4),
+        ("tensor_tensor(dst=a, data1=b, data2=c, op=nl.add, engine=nisa.engine.vector)", 2),
+    ):
+        assert busy_us(f"nisa.{call}", "nl.bfloat16") == pytest.approx(each_us(Engine.VECTOR, 128 / share), rel=0.01)
 
 
 @pytest.mark.parametrize("api", APIS)

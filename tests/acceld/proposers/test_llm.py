@@ -600,7 +600,10 @@ def test_a_profile_shows_whole_statements_and_for_what_the_busiest_engine_waits(
     assert "line 1, scalar busy 50.0 µs, 50 % of the latency: copy(a, b)" in lines
     path = next(number for number, line in enumerate(lines) if line.startswith("no engine is busy for 80 %"))
     assert lines[path - 4 : path] == [
-        "the tensor engine sets the latency: it works 60.0 µs, waits 20.0 µs, and starts after 15.0 µs",
+        (
+            "the tensor engine sets the latency: it works 60.0 µs, waits 20.0 µs, and starts after 15.0 µs; 2.00 µs follow after "
+            "its last work; 3.00 µs are a margin that the model adds to any schedule"
+        ),
         (
             "the tensor engine works 60.0 µs, 60 % of the latency, as it loses 12.0 µs of that at half its rate: too few of "
             "its rows are in use or it stood idle"

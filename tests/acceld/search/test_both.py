@@ -19,15 +19,27 @@ from acceld.llm.calls import Calls
 from acceld.llm.client import CompletionRequest
 from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
-from acceld.model import Candidate, Gate, Kernel, Plan, Run, RunSpec, SearchParameters, Status
+from acceld.model import (
+    Candidate,
+    Evaluation,
+    Gate,
+    Kernel,
+    Plan,
+    Profile,
+    Run,
+    RunSpec,
+    SearchParameters,
+    Source,
+    Status,
+)
 from acceld.nki.source.launches import Launch
 from acceld.proposers.both import BothProposer
-from acceld.proposers.interface import AppliedPlan, AttemptRequest, Partner, PlanRequest
+from acceld.proposers.interface import AppliedPlan, AttemptRequest, Partner, PlanRequest, Problem
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.llm.roles import RoleTable
 from acceld.proposers.rules.proposer import RulesProposer, TunedRules, moves
-from acceld.proposers.rules.tuner import TimedProgram
+from acceld.proposers.rules.tuner import TimedProgram, Tuned
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
@@ -157,6 +169,26 @@ async def test_plans_alternate_and_models_plan_where_rules_have_no_more() -> Non
     assert [plan.line for plan in plans if plan and plan.rule][:2] == [site.line for site in [*applicable, *refused]][
         :2
     ]
+
+
+@pytest.mark.parametrize(("latency_us", "ruled"), [(90.0, True), (98.9, True), (99.5, False)])
+async def test_a_sequence_of_rewrites_that_saves_nearly_nothing_leaves_its_plan_to_models(
+    latency_us: float, ruled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def found(self: TunedRules, parent: Candidate, problem: Problem) -> list[Tuned]:
+        return [Tuned(SILU, ("step",), ("widen_tiles",), TimedProgram(latency_us, "", None))]
+
+    async def clock(kernel: Kernel) -> None:
+        return None
+
+    monkeypatch.setattr(TunedRules, "tuned", found)
+    asked = plan_request(0)
+    profile = Profile(Source.SIMULATED, "trn1", "nki_legacy", 100.0, "scripted")
+    timed = replace(asked.parent, evaluation=Evaluation(Status.UNTESTED, "", program_sha256="", profile=profile))
+    plan = await BothProposer(Report(), TunedRules(clock, "promise", limit=1, most=1)).plan(
+        replace(asked, parent=timed)
+    )
+    assert plan is not None and bool(plan.rule) is ruled
 
 
 async def test_rules_cross_with_what_rules_made_and_models_with_what_models_made() -> None:

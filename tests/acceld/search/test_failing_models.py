@@ -92,6 +92,28 @@ async def test_answers_without_code_are_not_bought_without_end(store: Store) -> 
     assert len(await store.read(load_candidates, run.id)) == 1 + 6
 
 
+async def test_a_run_without_any_kernel_has_failed_and_stays_so_when_it_is_resumed(store: Store) -> None:
+    run = await new_run(store, plans=2, attempts=1, iterations=2, patience=0)
+    server = ScriptedServer()
+    server.answer = lambda body: Reply(PLAN if is_plan(body) else "I would load the tile once.")
+    async with server:
+        failed = await search_on(store, run, server)
+        assert failed.state is RunState.FAILED and "none of 4 answers held a kernel" in failed.message
+        resumed = await search_on(store, failed, server)
+    assert (resumed.state, resumed.exit_code) == (RunState.FAILED, 1)
+    assert resumed.message.endswith("all iterations are done: start a new run")
+
+
+async def test_a_run_whose_answers_are_all_cut_off_says_which_limit_to_raise(store: Store) -> None:
+    run = await new_run(store, plans=3, attempts=2, iterations=1)
+    server = ScriptedServer()
+    server.answer = lambda body: Reply(PLAN) if is_plan(body) else Reply(written(90.0)[:20], finish="length")
+    async with server:
+        paused = await search_on(store, run, server)
+    assert paused.state is RunState.PAUSED
+    assert "at twice the limit too: raise max_output_tokens in [llm.executor]" in paused.message
+
+
 async def test_a_run_that_is_resumed_after_plans_without_text_asks_for_new_ones(store: Store) -> None:
     run = await new_run(store, plans=1, iterations=1, patience=0)
     server = ScriptedServer()

@@ -332,5 +332,5 @@ def test_a_playbook_joins_what_was_taught_twice_and_names_its_sources() -> None:
         insight(13, title="Gone", bound="DMA", change="dma", withdrawn=True, held=(held("trn1", "nki", 5),)),
     ]
     (rule,) = memory.playbook(known)
-    assert rule.startswith("Where vector bounds, fusion: Fuse the")
+    assert rule.startswith("Where vector is the bottleneck (class fusion): Fuse the")
     assert "4 rewrites on trn1, trn2" in rule and "won with it 2 of 3 times" in rule and rule.endswith("i7, i9]")

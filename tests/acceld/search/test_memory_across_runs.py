@@ -130,7 +130,9 @@ async def test_planners_read_a_person_s_playbook_in_place_of_the_distilled_one(
     if written:
         assert rule == "- Never transpose twice."
     else:
-        assert rule.startswith("Where dma bounds, mixed: title0 [2 rewrites on trn1") and rule.endswith("i1]")
+        assert rule.startswith(
+            "Where dma is the bottleneck (class mixed): title0 [2 rewrites on trn1"
+        ) and rule.endswith("i1]")
     assert f"Playbook, rules that hold for many kernels:\n{rule}" in insight_lines((), 0, (rule,))
 
 
