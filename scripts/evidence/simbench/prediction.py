@@ -282,23 +282,24 @@ def family(kernel: Measured) -> str:
     return f"KDA {kernel.chain}" if kernel.group == "KDA" else kernel.group
 
 
-def left_out_table(kernels: Sequence[Measured], cache: Path) -> Table:
-    """Return, for each development family on trn2, the errors with all rules and constants, and with those left out that
+def left_out_table(found: Sequence[Predicted], cache: Path) -> Table:
+    """Return, for each development family on trn2, the errors of ``found``, and those without all rules and constants that
     rest on this family. Then the model knows as little of the family as of a new one.
     """
-    families: dict[str, list[Measured]] = defaultdict(list)
-    for one in kernels:
-        if one.role is Role.DEVELOPMENT and one.chip == "trn2" and one.group != "two-core MoE":
-            families[family(one)].append(one)
-    everything: list[Predicted] = []
+    families: dict[str, list[Predicted]] = defaultdict(list)
+    for one in found:
+        if one.kernel.role is Role.DEVELOPMENT and one.kernel.chip == "trn2" and one.kernel.group != "two-core MoE":
+            families[family(one.kernel)].append(one)
     left_out: list[Predicted] = []
     table: Table = []
     for name, mine in sorted(families.items()):
-        whole, _ = predict_all(mine, cache)
-        without, _ = predict_all(mine, cache, partial(_without, values=LEFT_OUT.get(name, {})))
-        everything += whole
+        without = mine
+        if name in LEFT_OUT:
+            kernels = [one.kernel for one in mine]
+            without, _ = predict_all(kernels, cache, partial(_without, values=LEFT_OUT[name]))
         left_out += without
-        table.append({"family": name, **_left_out(whole, without)})
+        table.append({"family": name, **_left_out(mine, without)})
+    everything = [one for mine in families.values() for one in mine]
     return [*table, {"family": "all", **_left_out(everything, left_out)}] if table else []
 
 
