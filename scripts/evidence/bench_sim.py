@@ -164,6 +164,7 @@ def sets(bench: Bench) -> dict[str, Table]:
     return {
         **prediction.set_tables(found),
         "intervals": prediction.interval_table(found),
+        "left_out": prediction.left_out_table(found, bench.results / "programs"),
         "paired": prediction.paired_table(found),
     }
 

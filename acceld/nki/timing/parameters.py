@@ -12,7 +12,7 @@ from typing import Any
 from acceld.chips import CHIPS
 from acceld.errors import UsageError
 
-PARAMS_VERSION = 11
+PARAMS_VERSION = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +134,12 @@ class TimelineParams:
     """True if the compiler merges executions of the same operation on the same values."""
     fuse_loops: bool = True
     """True if the compiler fuses two sibling loops where the later loop uses values of the earlier loop."""
+    divide_loops: bool = False
+    """True if the compiler divides an affine loop at its narrow instructions (legacy, later chips).
+
+    Source: the numbers of reductions and reciprocals in ten profiles of allenkchau/trainium-kernel-fusion on trn2. On trn1
+    it is not modelled: there the loops of Autocomp's convolutions would come out of order.
+    """
     turns_on_tensor_engine: bool = True
     """True if a transposing load or store moves rows unchanged and the tensor engine transposes the tile (legacy)."""
     eliminate_dead: bool = True
@@ -317,6 +323,7 @@ LEGACY_LATER = replace(
     shared_sbuf_port=False,
     alternates_copies=True,
     merges_beside=True,
+    divide_loops=True,
     sums_apart=True,
     merged_iterations=0,
     transpose_passes=3,

@@ -30,7 +30,7 @@ from acceld.nki.timing.binding import Binding, PathStep, binding, plain
 from acceld.nki.timing.cost import QUARTERS, CostModel
 from acceld.nki.timing.expansion import Prepared, prepare, shape_variants
 from acceld.nki.timing.list_schedule import Schedule
-from acceld.nki.timing.loop_fusion import fuse
+from acceld.nki.timing.loop_fusion import divide, fuse
 from acceld.nki.timing.parameters import PARAMS_VERSION, TimelineParams, default_params
 from acceld.nki.timing.passes import expand, plan, schedule
 from acceld.nki.timing.sbuf_allocation import ENGINES, INDEX, Machine
@@ -184,6 +184,8 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
         params = replace(params, eliminate_dead=False)
     if params.fuse_loops:
         program = fuse(program)
+    if params.divide_loops:
+        program = divide(program, params.sbuf_reserved_bytes)
     if params.sums_apart:
         program = compiler_legacy.sums_apart(program)
     model = CostModel.of(program, params)

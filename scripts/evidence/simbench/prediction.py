@@ -195,11 +195,12 @@ def set_tables(found: Sequence[Predicted]) -> dict[str, Table]:
     return tables
 
 
+WIN = "the band of the pair: a win"
 Threshold = Callable[[Predicted, Predicted], float]
 THRESHOLDS: dict[str, Threshold] = {
     f"{SIMULATED_LESSON_PERCENT:g} %: likely, an insight": lambda _one, _other: SIMULATED_LESSON_PERCENT,
     f"{SIMULATED_TIE_PERCENT:g} %": lambda _one, _other: SIMULATED_TIE_PERCENT,
-    "the band of the pair: a win": lambda one, other: simulated_band(one.profile, other.profile),
+    WIN: lambda one, other: simulated_band(one.profile, other.profile),
 }
 """Percent by which a kernel must be predicted faster than another one, by name."""
 
@@ -240,7 +241,9 @@ def paired_table(found: Sequence[Predicted]) -> Table:
 
 
 def interval_table(found: Sequence[Predicted]) -> Table:
-    """Return, for each class of kernels, the half width that its development kernels need, and the one in use."""
+    """Return, for each class of kernels, the half width that its development kernels need, the widest that they need if one
+    chain is left out, and the one in use.
+    """
     errors: dict[tuple[str, Bound], dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in found:
         kernel = one.kernel
@@ -253,10 +256,62 @@ def interval_table(found: Sequence[Predicted]) -> Table:
             "kernels": sum(map(len, chains.values())),
             "chains": len(chains),
             "80 % of errors within %": percent(math.expm1(half_width(chains.values())), 0),
+            "a chain left out, at most %": percent(math.expm1(_widest(list(chains.values()))), 0),
             "in use %": INTERVALS[chip, bound][0] if (chip, bound) in INTERVALS else "-",
         }
         for (chip, bound), chains in sorted(errors.items())
     ]
+
+
+LEFT_OUT: Mapping[str, Mapping[str, bool | float]] = {
+    "KDA adamw": {"vector_overhead_cycles": 80},
+    "KDA silu": {"sbuf_reserved_bytes": 24 * 1024},
+    "KDA gqa_full": {"window": 256},
+    "KDA bmm_softmax": {"half_use": 0.5},
+    "ladder": {"dma_latency_us": 1.3},
+    "attention": {"divide_loops": False, "semaphore_us": 0.1, "double_rate_cycles": 0, "round_trip_us": 0.0},
+    "decode attention": {"window": 64, "short_row_us": 0.0, "two_cores_us": 0.0},
+}
+"""The rules and constants of trn2 that rest on one family of kernels, as they would be without that family: as documented,
+as on trn1, as other families have them, or left out.
+"""
+
+
+def family(kernel: Measured) -> str:
+    """Return the name of the kernel's family: its set, and of KDA's kernels the operator too."""
+    return f"KDA {kernel.chain}" if kernel.group == "KDA" else kernel.group
+
+
+def left_out_table(found: Sequence[Predicted], cache: Path) -> Table:
+    """Return, for each development family on trn2, the errors of ``found``, and those without all rules and constants that
+    rest on this family. Then the model knows as little of the family as of a new one.
+    """
+    families: dict[str, list[Predicted]] = defaultdict(list)
+    for one in found:
+        if one.kernel.role is Role.DEVELOPMENT and one.kernel.chip == "trn2" and one.kernel.group != "two-core MoE":
+            families[family(one.kernel)].append(one)
+    left_out: list[Predicted] = []
+    table: Table = []
+    for name, mine in sorted(families.items()):
+        without = mine
+        if name in LEFT_OUT:
+            kernels = [one.kernel for one in mine]
+            without, _ = predict_all(kernels, cache, partial(_without, values=LEFT_OUT[name]))
+        left_out += without
+        table.append({"family": name, **_left_out(mine, without)})
+    everything = [one for mine in families.values() for one in mine]
+    return [*table, {"family": "all", **_left_out(everything, left_out)}] if table else []
+
+
+def _left_out(whole: Sequence[Predicted], without: Sequence[Predicted]) -> dict[str, object]:
+    row: dict[str, object] = {"kernels": len(without)}
+    for name, found in (("error %", whole), ("error left out %", without)):
+        row[name] = percent(statistics.mean(abs(one.ratio - 1) for one in found))
+    inside = [one.inside for one in without if one.inside is not None]
+    row["in the interval left out"] = f"{sum(inside)} of {len(inside)}"
+    wins = [pair for pair in paired_table(without) if pair["beyond"] == WIN]
+    row["wins right left out"] = f"{wins[0]['are faster']} of {wins[0]['called faster']}" if wins else "-"
+    return row
 
 
 def half_width(chains: Iterable[Sequence[float]]) -> float:
@@ -278,6 +333,12 @@ def half_width(chains: Iterable[Sequence[float]]) -> float:
         if total >= COVERED - 1e-9:
             return max(error, by_kernel)
     raise ValueError("no errors")
+
+
+def _widest(chains: Sequence[Sequence[float]]) -> float:
+    """Return the widest half width of an interval that all chains, or all but one of them, give."""
+    rest = [[*chains[:at], *chains[at + 1 :]] for at in range(len(chains) if len(chains) > 1 else 0)]
+    return max(half_width(some) for some in (chains, *rest))
 
 
 def _conformal(errors: Sequence[float], more: int = 1) -> float:

@@ -25,6 +25,7 @@ TITLES: Mapping[str, str] = {
     "sets_development": "Development sets",
     "sets_validation": "Validation sets",
     "intervals": "Intervals of a latency, by bottleneck",
+    "left_out": "Families on trn2 whose own rules and constants are left out",
     "paired": "Pairs of one chain that are predicted faster beyond the threshold of an insight, and of a win",
     "ablation_sets": "Development sets with one rule or constant changed",
     "later": "Later chips (unvalidated)",
@@ -87,8 +88,17 @@ the set does not give the figure.
 The table has the errors on kernels to which no constant was fitted: they only test the model. The columns are
 those of the development sets. A *regret* of 1.19 means that the kernel predicted fastest takes 1.19 times as long as the fastest.""",
     "intervals": """\
-acceld prints the interval of the last column with each latency, by chip and bottleneck. Four of five
-kernels have an error below the figure in the column before the last, and so have four of five chains.""",
+acceld prints the interval of the last column with each latency, by chip and bottleneck.
+
+- *80 % of errors within*: four of five kernels have an error below this figure, and so have four of five chains.
+- *a chain left out, at most*: the widest of these figures with all chains, or with all but one. This one is in use,
+  because an interval is for kernels of a new chain.""",
+    "left_out": """\
+How well does acceld predict a new family of kernels on trn2? Each family is predicted once more without the rules and constants
+that rest on this family alone. They get the values that documents, trn1 or other families give.
+
+- *in the interval left out* counts the measurements inside of the intervals in use.
+- *wins right left out* counts the pairs that acceld calls a win, and those of them that were measured in this order.""",
     "paired": """\
 If acceld calls a kernel faster, how often is it measured faster? acceld calls a kernel faster if its predicted gain is
 beyond a threshold. Each row has one threshold.

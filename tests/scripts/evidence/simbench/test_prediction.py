@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from acceld.model import SIMULATED_LESS_WORK_PERCENT, SIMULATED_LESSON_PERCENT, SIMULATED_TIE_PERCENT
+from acceld.nki.timing.parameters import default_params
 from acceld.nki.timing.uncertainty import Bound
 from scripts.evidence.simbench.accuracy import leave_one_out, rank_correlation
 from scripts.evidence.simbench.measured_sets import Measured, Role
 from scripts.evidence.simbench.prediction import (
+    LEFT_OUT,
     Predicted,
     directions,
+    family,
     half_width,
     interval_table,
     paired_table,
@@ -64,6 +69,21 @@ def test_regret_is_of_the_kernel_predicted_fastest() -> None:
 )
 def test_an_interval_holds_four_of_five_kernels_and_chains(chains: list[list[float]], width: float) -> None:
     assert half_width(chains) == width
+
+
+def test_an_interval_is_as_wide_as_with_any_one_chain_left_out() -> None:
+    chains = [[1.0], [1.1], [1.1], [1.1], [1.1], [1.1], [1.1], [1.1], [1.3]]
+    found = [predicted(ratio, 1.0, chain=str(at)) for at, (ratio,) in enumerate(chains)]
+    (row,) = interval_table(found)
+    assert (row["80 % of errors within %"], row["a chain left out, at most %"]) == (10.0, 30.0)
+
+
+def test_what_rests_on_a_family_is_left_out_for_that_family_alone() -> None:
+    params = default_params("nki_legacy", "trn2")
+    for values in LEFT_OUT.values():
+        assert values and set(values) <= set(params.to_json())
+    kda, other = predicted(1.0, 1.0, chain="silu").kernel, predicted(1.0, 1.0).kernel
+    assert family(replace(kda, group="KDA")) == "KDA silu" and family(replace(other, group="ladder")) == "ladder"
 
 
 def test_what_only_validates_widens_no_interval() -> None:
