@@ -69,8 +69,6 @@ from acceld.lowering.statements import (
 Pattern = tuple[tuple[int, int], ...]
 MOST_AXES = 4
 """Greatest number of axes of an instruction's access pattern within a partition."""
-LEAST_TRIPS = 8
-"""Least number of trips of loops for which rows that all trips share are loaded once, before the loops."""
 TURNED_TOGETHER = 4
 """Number of transposes that are written to one PSUM bank, so that a single copy moves their results to SBUF."""
 
@@ -114,12 +112,8 @@ class Nest(Choices):
         self.first, self.part, self.block = ZERO, 1, 1
         self.rights: dict[int, Tile] = {}
         self.broadcast: dict[int, Tile] = {}
-        self.steady: dict[object, Tile] = {}
-        """Tiles with rows that stay on the chip during several loops, by the key of the HBM access that would read them."""
         self.rows_loaded: dict[object, Tile] = {}
         """Tiles with whole rows of the present row tile, by the key of the HBM access that would read the rows."""
-        self.steady_room = 2 * CHUNK_BYTES
-        """Bytes of each partition that are still free for rows that stay on the chip during several loops."""
         self.totals: dict[int, Tile] = {}
         """Tiles with the sums over the rows on partitions, by the id of the node that sums."""
         self.ones: dict[str, Tile] = {}
@@ -181,39 +175,12 @@ class Nest(Choices):
         if level == len(self.outer_axes):
             self._row_loops()
             return
-        self._load_steady(level)
         axis = self.outer_axes[level]
         together = self.together if axis == self.shared_axis else 1
         with self.build.loop("group" if together == 1 else "block", self.extents[axis] // together) as name:
             self.values[axis] = variable(name) * together
             self._around(level + 1)
         self.values[axis] = ZERO
-
-    def _load_steady(self, level: int) -> None:
-        """Write, before loop number ``level``, the loads of rows that neither this loop nor a loop inside it changes.
-
-        The rows stay on the chip. Only rows of a single row tile are loaded.
-        """
-        trips = math.prod(self.extents[axis] for axis in self.outer_axes[level:])
-        if self.extents[self.partition] != self.rows or self.together > 1 or trips < LEAST_TRIPS:
-            return
-        self.part, self.block, self.first = self.rows, 1, ZERO
-        for n, reach in enumerate(self.reach):
-            value = reach.access.role == "value" and reach.access.node.kind == "elementwise" and not reach.scalar
-            if (
-                not value
-                or n in self.vectors
-                or self._home(n) != level
-                or self._inside(n)
-                or self._key(n) in self.steady
-            ):
-                continue
-            size = reach.width * BYTES[reach.dtype]
-            if reach.access.view.node is not INDEX and size <= min(self.steady_room, CHUNK_BYTES):
-                self.steady_room -= size
-                self.rows_loaded = {}
-                self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
-                self.steady[self._key(n)] = self._whole_rows(n)
 
     def _known(self, n: int, loaded: Mapping[int, Tile]) -> Tile | None:
         """Return the tile in ``loaded`` that already has the elements of HBM access ``n`` in the same order.
@@ -291,7 +258,7 @@ class Nest(Choices):
         self.tiles: dict[int, Tile] = {}
         self.parts: dict[int, Tile] = {}
         self.turned: dict[View, Tile] = {}
-        self.rows_loaded = dict(self.steady)
+        self.rows_loaded = {}
         inside = () if self.totals else self.folds
         sums = {key: self.build.tile("total", self._dims(self.width[key]), "float32") for key in inside}
         for tile in sums.values():
@@ -371,7 +338,6 @@ class Nest(Choices):
             room -= self.block * widths[key] * 4
             if room < 0 and key not in lefts:
                 self.shared.remove(key)
-        self.shared |= self.steady.keys()
 
     def _key(self, n: int) -> object:
         """Return a key of HBM access ``n`` that is equal for accesses which read the same elements."""
@@ -845,7 +811,7 @@ class Nest(Choices):
         reach = self.reach[n]
         key = self._key(n)
         beside, lead, length = self._beside(n)
-        if beside and key not in self.steady:
+        if beside:
             return self._from_ranges(n, beside, lead, length)
         if reach.scalar:
             if key not in self.rows_loaded:

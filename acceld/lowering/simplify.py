@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, merged, prefix, refined, split, squeezed
-from acceld.lowering.bounds import NARROW_INTEGERS
 from acceld.lowering.constants import nested, values
 from acceld.lowering.graph import (
     INDEX,
@@ -38,7 +37,7 @@ from acceld.lowering.graph import (
     stored,
     whole,
 )
-from acceld.lowering.instructions import ALU, BITWISE, INVERSE
+from acceld.lowering.instructions import INVERSE
 from acceld.lowering.regions import FEW_ROWS, LONG_ROW, SHORT_ROW, WIDE_ROW
 
 
@@ -254,19 +253,6 @@ def _copied(node: Node, uses: Uses) -> View | None:
     return None
 
 
-def _made_narrow(node: Node, uses: Uses) -> View | None:
-    """Replace a copy to a narrow integer dtype by its operand: the instruction that computes the operand also converts
-    it.
-    """
-    view = node.args[0]
-    if node.name != "copy" or node.dtype not in NARROW_INTEGERS or not isinstance(view, View) or not view.whole:
-        return None
-    inner = view.node
-    if inner.kind != "elementwise" or inner.name not in ALU or inner.name in BITWISE or id(inner) not in uses.once:
-        return None
-    return whole(replace(inner, dtype=node.dtype)).reshaped(node.shape)
-
-
 def _constant(node: Node, uses: Uses) -> View | None:
     """Replace each operand that has the same constant in all elements by a number."""
     if node.name == "fill" or not any(_number(arg) is not None for arg in node.views):
@@ -369,24 +355,6 @@ def _one_or_zero(node: Node, uses: Uses) -> View | None:
     return test if alike and isinstance(test, View) and test.dtype == node.dtype else None
 
 
-def _negation(node: Node, uses: Uses) -> View | None:
-    """Replace the negation of a comparison by the opposite comparison: ``not (a < b)`` becomes ``a >= b``.
-
-    ``(a < b) == 0`` is a negation, too.
-    """
-    view = node.args[0]
-    negated = node.name == "not" or (node.name == "eq" and node.args[1] == 0.0)
-    if not negated or not isinstance(view, View) or view.node.name not in INVERSE or view.node.kind != "elementwise":
-        return None
-    args: list[Operand] = []
-    for arg in view.node.args:
-        part = through(view, arg) if isinstance(arg, View) else arg
-        if part is None:
-            return None
-        args.append(part)
-    return whole(_derived(node, INVERSE[view.node.name], args))
-
-
 def _contracted(node: Node, left: View, right: View, batch: int, folded: int) -> Node:
     """Return a matrix product of other operands with the dtype, source line and order of ``node``."""
     return replace(contraction(left, right, batch, folded, node.dtype, node.line), order=node.order)
@@ -414,22 +382,6 @@ def _reciprocal(below: View, node: Node) -> View:
     """Return the reciprocals of a view's elements. Along axes that repeat elements, each reciprocal is computed once."""
     small = below.mapped(lambda array: array[(*(slice(0, 1) if s == 0 else slice(None) for s in array.strides), ...)])
     return whole(_derived(node, "recip", [small], shape=small.shape)).broadcast(below.shape)
-
-
-def _scaled_sum(node: Node, uses: Uses) -> View | None:
-    """Replace the sum of ``x * number`` by ``number`` times the sum of ``x``."""
-    operand = node.args[0]
-    assert isinstance(operand, View)
-    inner = operand.node
-    if node.name != "add" or inner.kind != "elementwise" or inner.name != "mul" or not isinstance(inner.args[1], float):
-        return None
-    factor = inner.args[0]
-    if not isinstance(factor, View):
-        return None
-    source = through(operand, factor)
-    if source is None:
-        return None
-    return whole(_derived(node, "mul", [whole(replace(node, args=(source,))), inner.args[1]]))
 
 
 def _small_fold(node: Node, uses: Uses) -> View | None:
@@ -960,40 +912,6 @@ def _cut_depth(node: Node, uses: Uses) -> View | None:
     return found
 
 
-def _folded_apart(node: Node, uses: Uses) -> View | None:
-    """Replace a reduction by two: the first over rows, the second over a few neighboring elements.
-
-    The rule applies if elements of other results lie between the rows, as in a norm over groups of the last axis. A
-    single reduction would have only a few elements on each partition.
-    """
-    source = node.views[0]
-    kept = len(source.shape) - node.folded
-    axes = [axis for axis in zip(source.shape, source.strides, strict=True) if axis[0] > 1]
-    results = [axis for axis in zip(source.shape[:kept], source.strides[:kept], strict=True) if axis[0] > 1]
-    ordered = sorted(axes, key=lambda axis: axis[1])
-    if not results or ordered[0][1] <= 0 or any(n * s > t for (n, s), (_, t) in itertools.pairwise(ordered)):
-        return None
-    least = min(s for _, s in results)
-    folds = list(zip(source.shape[kept:], source.strides[kept:], strict=True))
-    rows, near = [axis for axis in folds if axis[1] > least], [axis for axis in folds if axis[1] < least]
-    terms = math.prod(n for n, _ in near)
-    if not rows or not 1 < terms < LEAST_CYCLES or math.prod(n for n, _ in rows) < PARTITIONS:
-        return None
-    inner = merged([tuple(sorted((*results, *near), key=lambda axis: -axis[1]))])[0]
-    shape, strides = tuple(n for n, _ in (*inner, *rows)), tuple(s for _, s in (*inner, *rows))
-    view = View(source.node, shape, strides, source.offset)
-    made = replace(node, args=(view,), shape=shape[: len(inner)], dtype=_of_parts(node), folded=len(rows))
-    own = dense(made.shape)
-
-    def placed(axis: tuple[int, int]) -> int:
-        """Return the stride of an operand's axis in the result of the first reduction."""
-        return next(to * (axis[1] // s) for (n, s), to in zip(inner, own, strict=True) if s <= axis[1] < n * s)
-
-    ends = [*zip(source.shape[:kept], source.strides[:kept], strict=True), *near]
-    view = View(made, tuple(n for n, _ in ends), tuple(placed(axis) if axis[0] > 1 else 0 for axis in ends))
-    return whole(replace(node, args=(view,), folded=len(near)))
-
-
 def _of_parts(node: Node) -> str:
     """Return the dtype of the parts of a reduction: sums and products of narrow floats are kept as float32."""
     return "float32" if node.dtype in ("bfloat16", "float16") and node.name in NEUTRAL else node.dtype
@@ -1063,7 +981,6 @@ def _counted_operands(node: Node, uses: Uses) -> View | None:
 RULES: dict[str, tuple[Rule, ...]] = {
     "elementwise": (
         _copied,
-        _made_narrow,
         _constant,
         _narrow,
         _neutral,
@@ -1071,12 +988,11 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _decided,
         _one_or_zero,
         _log_of_little,
-        _negation,
         _divided,
         _turned,
         _summed,
     ),
-    "reduce": (_narrow, _scaled_sum, _small_fold),
+    "reduce": (_narrow, _small_fold),
     "dot": (_wide, _along_batches, _by_elements, _with_one_left, _gathered, _scaled_product),
     "buffer": (_pieced,),
 }
@@ -1084,10 +1000,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
 
 
 LAST: dict[str, tuple[Rule, ...]] = {
-    "elementwise": (_turned,),
     "dot": (_counted_operands, _rolled_terms, _windows_beside),
 }
 """Rules that are applied after :data:`RULES`, when sums of matrix products have become single nodes."""
 
-LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,), "reduce": (_folded_apart, _folded_twice)}
+LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,), "reduce": (_folded_twice,)}
 """Rules that are applied last, because they undo what other rules do."""
