@@ -993,14 +993,14 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _summed,
     ),
     "reduce": (_narrow, _small_fold),
-    "dot": (_wide, _along_batches, _by_elements, _with_one_left, _gathered, _scaled_product),
+    "dot": (_wide, _along_batches, _by_elements, _gathered, _scaled_product),
     "buffer": (_pieced,),
 }
 """The rules that are applied first, by the kind of node. Of the rules that apply to a node, the first one is used."""
 
 
 LAST: dict[str, tuple[Rule, ...]] = {
-    "dot": (_counted_operands, _rolled_terms, _windows_beside),
+    "dot": (_counted_operands, _rolled_terms, _windows_beside, _with_one_left),
 }
 """Rules that are applied after :data:`RULES`, when sums of matrix products have become single nodes."""
 
