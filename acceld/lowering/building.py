@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
+from acceld.lowering.axes import blocks_of
 from acceld.lowering.statements import (
     ZERO,
+    Affine,
     Block,
     Call,
     Declaration,
@@ -18,6 +20,7 @@ from acceld.lowering.statements import (
     Strided,
     Tile,
     Value,
+    variable,
 )
 
 
@@ -70,6 +73,25 @@ class KernelBuilder:
         self.blocks.append(made.body)
         yield made.variable
         self.blocks.pop()
+
+    @contextmanager
+    def loops(self, base: str, counts: Sequence[int], ordered: bool = False) -> Iterator[list[str | None]]:
+        """Append nested loops, one for each trip count in ``counts``, and yield the names of their variables.
+
+        Statements of the ``with`` block go into the innermost loop.
+        """
+        with ExitStack() as around:
+            yield [around.enter_context(self.loop(base, count, ordered)) for count in counts]
+
+    def strips(self, base: str, extent: int, part: int = 0) -> Iterator[tuple[Affine, int, Affine]]:
+        """Append loops over the blocks of an axis, as :func:`blocks_of` divides it, and yield each loop's (first element of
+        the present block, size of a block, number of the present block).
+
+        Statements that are appended before the next result is taken go into the loop.
+        """
+        for count, first, size in blocks_of(extent, part):
+            with self.loop(base, count) as name:
+                yield variable(name) * size + first, size, variable(name) + first // (part or size)
 
 
 def full(tile: Tile) -> Piece:

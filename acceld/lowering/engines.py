@@ -7,12 +7,12 @@ a copy names another engine.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from acceld.chips import CHIPS
 from acceld.lowering.choices import BYTES
-from acceld.lowering.statements import Block, Call, Kernel, Loop, Piece, Statement, Strided, Tile
+from acceld.lowering.statements import Block, Call, Kernel, Loop, Piece, Statement, Strided, Tile, calls, rewritten
 
 LEAST = 64
 """Least number of columns that an instruction counts with, because an instruction with fewer columns takes the same
@@ -33,14 +33,12 @@ def balanced(kernel: Kernel) -> Kernel:
 
     Each outermost loop is balanced separately, because the engines wait for each other between such loops.
     """
-    body: list[Statement] = []
-    for statement in kernel.body:
-        if isinstance(statement, Loop):
-            moved = _moved([statement])
-            body += _placed([statement], moved)
-        else:
-            body.append(statement)
-    return replace(kernel, body=tuple(body))
+    moved = set().union(*(_moved([statement]) for statement in kernel.body if isinstance(statement, Loop)))
+
+    def placed(call: Call) -> list[Statement]:
+        return [replace(call, args=(*call.args, ("engine", "scalar"))) if id(call) in moved else call]
+
+    return replace(kernel, body=tuple(rewritten(kernel.body, placed)))
 
 
 def _moved(statements: Sequence[Statement]) -> set[int]:
@@ -52,11 +50,11 @@ def _moved(statements: Sequence[Statement]) -> set[int]:
     copies: list[tuple[Call, float, float]] = []
     multiplied = {
         value.tile
-        for call, _ in _calls(statements, 1)
+        for call, _ in calls(statements)
         for _, value in call.args
         if call.operation == "nc_matmul" and isinstance(value, Piece | Strided)
     }
-    for call, trips in _calls(statements, 1):
+    for call, trips in calls(statements):
         columns = max(LEAST, _columns(call))
         on_vector = trips * (columns + VECTOR_START) / VECTOR_GHZ
         on_scalar = trips * (columns + SCALAR_START) / SCALAR_GHZ
@@ -75,17 +73,6 @@ def _moved(statements: Sequence[Statement]) -> set[int]:
             scalar, vector = scalar + on_scalar, vector - on_vector
             moved.add(id(call))
     return moved
-
-
-def _calls(statements: Iterable[Statement], trips: int) -> Iterator[tuple[Call, int]]:
-    """Yield each instruction with the number of times that it runs. ``trips`` is the number of times that
-    ``statements`` run.
-    """
-    for statement in statements:
-        if isinstance(statement, Loop):
-            yield from _calls(statement.body, trips * statement.count)
-        elif isinstance(statement, Call):
-            yield statement, trips
 
 
 def _columns(call: Call) -> int:
@@ -130,17 +117,3 @@ def _of_floats(call: Call, multiplied: set[Tile]) -> bool:
         return False
     plain = not (isinstance(source, Piece) and source.bits_as)
     return plain and call.dst.tile in multiplied and call.dst.tile.dtype in _COPIED and source.tile.dtype in _COPIED
-
-
-def _placed(statements: Iterable[Statement], moved: set[int]) -> list[Statement]:
-    """Return the statements, where each copy whose id is in ``moved`` names the scalar engine."""
-    made: list[Statement] = []
-    for statement in statements:
-        if isinstance(statement, Loop):
-            body = _placed(statement.body, moved)
-            made.append(Loop(statement.variable, statement.count, statement.ordered, body))
-        elif isinstance(statement, Call) and id(statement) in moved:
-            made.append(replace(statement, args=(*statement.args, ("engine", "scalar"))))
-        else:
-            made.append(statement)
-    return made

@@ -30,7 +30,9 @@ from acceld.lowering.statements import (
     Strided,
     Tile,
     Value,
+    calls,
     extents,
+    rewritten,
 )
 
 WIDEST = 8 * 1024
@@ -324,17 +326,12 @@ def _changed(statements: Iterable[Statement]) -> tuple[set[Tile], set[HbmTensor]
     """Return the tiles and the tensors in HBM that statements write."""
     tiles: set[Tile] = set()
     tensors: set[HbmTensor] = set()
-    for statement in statements:
-        if isinstance(statement, Loop):
-            inner = _changed(statement.body)
-            tiles |= inner[0]
-            tensors |= inner[1]
-        elif isinstance(statement, Call):
-            if isinstance(statement.dst, Block):
-                tensors.add(statement.dst.tensor)
-            else:
-                tiles.add(statement.dst.tile)
-            tiles |= {value.tile for name, value in statement.args if name == "reduce_res" and isinstance(value, Piece)}
+    for call, _ in calls(statements):
+        if isinstance(call.dst, Block):
+            tensors.add(call.dst.tensor)
+        else:
+            tiles.add(call.dst.tile)
+        tiles |= {value.tile for name, value in call.args if name == "reduce_res" and isinstance(value, Piece)}
     return tiles, tensors
 
 
@@ -342,25 +339,17 @@ def _read(statements: Iterable[Statement]) -> Iterable[HbmTensor]:
     """Yield the HBM tensor of each load and gather in the statements, nested loops included. A tensor may come several
     times.
     """
-    for statement in statements:
-        if isinstance(statement, Loop):
-            yield from _read(statement.body)
-        elif isinstance(statement, Call):
-            yield from (value.tensor for _, value in statement.args if isinstance(value, Block | Gathered))
+    for call, _ in calls(statements):
+        yield from (value.tensor for _, value in call.args if isinstance(value, Block | Gathered))
 
 
 def _without_stores(statements: Iterable[Statement], gone: set[HbmTensor]) -> list[Statement]:
     """Return statements without stores to the tensors ``gone``."""
-    made: list[Statement] = []
-    for statement in statements:
-        if isinstance(statement, Loop):
-            statement = Loop(
-                statement.variable, statement.count, statement.ordered, _without_stores(statement.body, gone)
-            )
-        elif isinstance(statement, Call) and isinstance(statement.dst, Block) and statement.dst.tensor in gone:
-            continue
-        made.append(statement)
-    return made
+
+    def kept(call: Call) -> list[Statement]:
+        return [] if isinstance(call.dst, Block) and call.dst.tensor in gone else [call]
+
+    return rewritten(statements, kept)
 
 
 def _without_copies(statements: Sequence[Statement]) -> list[Statement]:
@@ -373,7 +362,7 @@ def _without_copies(statements: Sequence[Statement]) -> list[Statement]:
             writes.setdefault(tile, []).append(at)
     reads: dict[Tile, list[int]] = {}
     for at, one in enumerate(made):
-        for tile in {tile for call in _calls([one]) for value in call.args for tile in _tiles_of(value[1])}:
+        for tile in {tile for call, _ in calls([one]) for value in call.args for tile in _tiles_of(value[1])}:
             reads.setdefault(tile, []).append(at)
     gone: set[int] = set()
     for at, one in enumerate(made):
@@ -418,10 +407,6 @@ def _tiles_of(value: object) -> list[Tile]:
 
 def _reading(statement: Statement, tile: Tile, source: Piece) -> Statement:
     """Return a statement that reads ``source``, which has the values of ``tile``, in place of ``tile``."""
-    if isinstance(statement, Loop):
-        return replace(statement, body=[_reading(one, tile, source) for one in statement.body])
-    if not isinstance(statement, Call):
-        return statement
 
     def moved(value: Value) -> Value:
         """Return the same elements of ``source``."""
@@ -439,7 +424,10 @@ def _reading(statement: Statement, tile: Tile, source: Piece) -> Statement:
         last = value.spans[-1]
         return replace(value, tile=source.tile, spans=(value.spans[0], *between, Span(last.start + start, last.count)))
 
-    return replace(statement, args=tuple((name, moved(value)) for name, value in statement.args))
+    def changed(call: Call) -> list[Statement]:
+        return [replace(call, args=tuple((name, moved(value)) for name, value in call.args))]
+
+    return rewritten([statement], changed)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -546,7 +534,7 @@ def resident(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], st
     trips, room = extents(kernel.body), ROOM
     touched: dict[HbmTensor, list[_Touch]] = {}
     for place, statement in enumerate(kernel.body):
-        for call in _calls([statement]):
+        for call, _ in calls([statement]):
             for block in (one for one in (call.dst, *(value for _, value in call.args)) if isinstance(one, Block)):
                 touched.setdefault(block.tensor, []).append(_Touch(place, block, block is call.dst, _is_plain(call)))
             gathered = (value.tensor for _, value in call.args if isinstance(value, Gathered))
@@ -566,34 +554,30 @@ def resident(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], st
 
     ones: dict[str, Tile] = {}
 
-    def changed(statement: Statement) -> list[Statement]:
-        """Return a statement with copies in place of transfers."""
-        if isinstance(statement, Loop):
-            return [replace(statement, body=[new for one in statement.body for new in changed(one)])]
-        if not isinstance(statement, Call):
-            return [statement]
-        source = dict(statement.args).get("src")
-        block = statement.dst if isinstance(statement.dst, Block) else source
-        if not isinstance(block, Block) or block.tensor not in held or not _is_plain(statement):
-            return [statement]
+    def changed(call: Call) -> list[Statement]:
+        """Return copies in place of a transfer."""
+        source = dict(call.args).get("src")
+        block = call.dst if isinstance(call.dst, Block) else source
+        if not isinstance(block, Block) or block.tensor not in held or not _is_plain(call):
+            return [call]
         found = held[block.tensor]
         part = found.layout.part(found.tile, block, trips)
         if part is not None and block is not source:
-            return [Call("tensor_copy", part, statement.args)]
+            return [Call("tensor_copy", part, call.args)]
         if part is not None:
-            return [Call("tensor_copy", statement.dst, (("src", part),))]
+            return [Call("tensor_copy", call.dst, (("src", part),))]
         lines = found.layout.lines(found.tile, block) if block is source else []
         if not lines:
-            return [statement]
+            return [call]
         across, rows = _Across(fresh, ones), block.pattern[0][1]
         row = across.line([across.turned(one, (1, found.layout.rows)) for one in lines])
         row = across.repeated(row, rows) if rows > 1 else row
-        return [*across.made, Call("tensor_copy", statement.dst, (("src", row),))]
+        return [*across.made, Call("tensor_copy", call.dst, (("src", row),))]
 
     body: list[Statement] = [Declaration(one.tile) for one in held.values()]
     for place, statement in enumerate(kernel.body):
         body += [one.transfer(t, to_hbm=False) for t, one in held.items() if one.loads and one.first == place]
-        body += changed(statement)
+        body += rewritten([statement], changed)
         body += [one.transfer(t, to_hbm=True) for t, one in held.items() if one.stores and one.last == place]
     body = [*_filled(ones), *body]
     used = Counter(_read(body))
@@ -641,12 +625,3 @@ def _is_plain(call: Call) -> bool:
     block, piece = (call.dst, source) if isinstance(call.dst, Block) else (source, call.dst)
     same = isinstance(block, Block) and isinstance(piece, Piece) and piece.tile.dtype == block.tensor.dtype
     return same and isinstance(piece, Piece) and not piece.bits_as
-
-
-def _calls(statements: Iterable[Statement]) -> Iterable[Call]:
-    """Yield the instructions in the statements, nested loops included."""
-    for statement in statements:
-        if isinstance(statement, Loop):
-            yield from _calls(statement.body)
-        elif isinstance(statement, Call):
-            yield statement

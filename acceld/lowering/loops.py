@@ -110,9 +110,7 @@ def _with(graph: Graph, replaced: dict[int, View]) -> Graph:
         if target is not None and id(target.node) in made:
             target = replace(target, node=made[id(target.node)].node)
         if args != node.args or target is not node.target:
-            fresh = replace(node, args=args, target=target)
-            fresh.order = node.order
-            made[id(node)] = whole(fresh)
+            made[id(node)] = whole(replace(node, args=args, target=target))
     return Graph(graph.inputs, tuple(moved_view(view, made) for view in graph.outputs), graph.lines)
 
 

@@ -69,8 +69,6 @@ from acceld.lowering.statements import (
 Pattern = tuple[tuple[int, int], ...]
 MOST_AXES = 4
 """Greatest number of axes of an instruction's access pattern within a partition."""
-LEAST_TRIPS = 8
-"""Least number of trips of loops for which rows that all trips share are loaded once, before the loops."""
 TURNED_TOGETHER = 4
 """Number of transposes that are written to one PSUM bank, so that a single copy moves their results to SBUF."""
 
@@ -111,14 +109,11 @@ class Nest(Choices):
 
         self.values: list[Affine] = [ZERO] * len(self.extents)
         self.row: str | None = None
+        self.first, self.part, self.block = ZERO, 1, 1
         self.rights: dict[int, Tile] = {}
         self.broadcast: dict[int, Tile] = {}
-        self.steady: dict[object, Tile] = {}
-        """Tiles with rows that stay on the chip during several loops, by the key of the HBM access that would read them."""
         self.rows_loaded: dict[object, Tile] = {}
         """Tiles with whole rows of the present row tile, by the key of the HBM access that would read the rows."""
-        self.steady_room = 2 * CHUNK_BYTES
-        """Bytes of each partition that are still free for rows that stay on the chip during several loops."""
         self.totals: dict[int, Tile] = {}
         """Tiles with the sums over the rows on partitions, by the id of the node that sums."""
         self.ones: dict[str, Tile] = {}
@@ -180,39 +175,12 @@ class Nest(Choices):
         if level == len(self.outer_axes):
             self._row_loops()
             return
-        self._load_steady(level)
         axis = self.outer_axes[level]
         together = self.together if axis == self.shared_axis else 1
         with self.build.loop("group" if together == 1 else "block", self.extents[axis] // together) as name:
             self.values[axis] = variable(name) * together
             self._around(level + 1)
         self.values[axis] = ZERO
-
-    def _load_steady(self, level: int) -> None:
-        """Write, before loop number ``level``, the loads of rows that neither this loop nor a loop inside it changes.
-
-        The rows stay on the chip. Only rows of a single row tile are loaded.
-        """
-        trips = math.prod(self.extents[axis] for axis in self.outer_axes[level:])
-        if self.extents[self.partition] != self.rows or self.together > 1 or trips < LEAST_TRIPS:
-            return
-        self.part, self.block, self.first = self.rows, 1, ZERO
-        for n, reach in enumerate(self.reach):
-            value = reach.access.role == "value" and reach.access.node.kind == "elementwise" and not reach.scalar
-            if (
-                not value
-                or n in self.vectors
-                or self._home(n) != level
-                or self._inside(n)
-                or self._key(n) in self.steady
-            ):
-                continue
-            size = reach.width * BYTES[reach.dtype]
-            if reach.access.view.node is not INDEX and size <= min(self.steady_room, CHUNK_BYTES):
-                self.steady_room -= size
-                self.rows_loaded = {}
-                self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
-                self.steady[self._key(n)] = self._whole_rows(n)
 
     def _known(self, n: int, loaded: Mapping[int, Tile]) -> Tile | None:
         """Return the tile in ``loaded`` that already has the elements of HBM access ``n`` in the same order.
@@ -289,8 +257,8 @@ class Nest(Choices):
         self.part, self.block = rows, together
         self.tiles: dict[int, Tile] = {}
         self.parts: dict[int, Tile] = {}
-        self.turned: dict[object, Tile] = {}
-        self.rows_loaded = dict(self.steady)
+        self.turned: dict[View, Tile] = {}
+        self.rows_loaded = {}
         inside = () if self.totals else self.folds
         sums = {key: self.build.tile("total", self._dims(self.width[key]), "float32") for key in inside}
         for tile in sums.values():
@@ -299,7 +267,7 @@ class Nest(Choices):
         if self.inner_axes and not self.folds:
             self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
             self._turn_lefts([node for node in self.nodes if node.kind == "dot"])
-        with self._inner(0):
+        with self._inner():
             for node in self.nodes:
                 if id(node) in self.kept and id(node) not in self.folds:
                     self.tiles[id(node)] = self.build.tile(
@@ -311,13 +279,16 @@ class Nest(Choices):
         self._store_folds(sums)
 
     @contextmanager
-    def _inner(self, place: int) -> Iterator[None]:
-        """Write the loops inside of a row tile, from loop number ``place`` inward. The ``with`` block writes the body.
+    def _inner(self) -> Iterator[None]:
+        """Write the loops inside of a row tile. The ``with`` block writes the body of the innermost loop.
 
         These loops go over row axes that are summed over, and over row axes on which the right operands of matrix
         products depend while the left operands do not.
         """
-        if place == len(self.inner_axes):
+        ordered = bool(self.folds) and not self.totals
+        with self.build.loops("step", [self.extents[axis] for axis in self.inner_axes], ordered) as names:
+            for axis, name in zip(self.inner_axes, names, strict=True):
+                self.values[axis] = variable(name)
             for n in self.vectors:
                 if self._inside(n):
                     self.broadcast[n] = self._load_vector(n)
@@ -325,13 +296,8 @@ class Nest(Choices):
                 if self._inside(n):
                     self.rights[n] = self._load_right(n, ZERO, self.reach[n].width, None)
             yield
-            return
-        axis = self.inner_axes[place]
-        with self.build.loop("step", self.extents[axis], ordered=bool(self.folds) and not self.totals) as name:
-            self.values[axis] = variable(name)
-            with self._inner(place + 1):
-                yield
-        self.values[axis] = ZERO
+        for axis in self.inner_axes:
+            self.values[axis] = ZERO
 
     def _dims(self, width: int) -> tuple[int, ...]:
         """Return the shape of an SBUF tile of ``width`` columns: (rows, columns), or (rows, row tiles, columns).
@@ -372,7 +338,6 @@ class Nest(Choices):
             room -= self.block * widths[key] * 4
             if room < 0 and key not in lefts:
                 self.shared.remove(key)
-        self.shared |= self.steady.keys()
 
     def _key(self, n: int) -> object:
         """Return a key of HBM access ``n`` that is equal for accesses which read the same elements."""
@@ -491,7 +456,7 @@ class Nest(Choices):
         self.carried = carried
         done = 0
         for plan in plans:
-            done += self._chunk_loops(nodes, plan, done, ordered=bool(carried))
+            done += self._chunk_loops(nodes, here, plan, done, ordered=bool(carried))
 
     def _chunks(self, here: list[int], width: int, limit: int) -> Iterator[tuple[list[int], list[Axes], int, int]]:
         """Yield a plan for the full chunks of a group, and a second plan for a smaller chunk if one is left at the end.
@@ -543,27 +508,23 @@ class Nest(Choices):
         )
 
     def _chunk_loops(
-        self, nodes: list[Node], plan: tuple[list[int], list[Axes], int, int], done: int, ordered: bool
+        self,
+        nodes: list[Node],
+        here: Sequence[int],
+        plan: tuple[list[int], list[Axes], int, int],
+        done: int,
+        ordered: bool,
     ) -> int:
         """Write the loops and statements for one plan of :meth:`_chunks`, and return the plan's number of chunks.
 
-        ``done`` is the number of the group's chunks that earlier plans wrote.
+        ``here`` are the HBM accesses that :meth:`_chunks` divided, and ``done`` is the number of the group's chunks that
+        earlier plans wrote.
         """
         outer, axes, size, first = plan
-        here = [
-            n
-            for n, r in enumerate(self.reach)
-            if r.access.node in nodes
-            and r.access.role != "left"
-            and not r.scalar
-            and r.width == self._plan_width(nodes)
-        ]
-        names: list[str | None] = []
-        with self._nested(outer, ordered, names):
-            counts = outer
+        with self.build.loops("column", outer, ordered) as names:
             position, number = Affine(first), Affine(done)
             for place, name in enumerate(names):
-                below = math.prod(counts[place + 1 :])
+                below = math.prod(outer[place + 1 :])
                 position += variable(name) * (below * size)
                 number += variable(name) * below
             offsets = [ZERO] * len(self.reach)
@@ -579,25 +540,6 @@ class Nest(Choices):
             self.chunk = Chunk(position, size, number, tuple(offsets), tuple(inner))
             self._chunk_body(nodes)
         return math.prod(outer)
-
-    def _plan_width(self, nodes: Sequence[Node]) -> int:
-        """Return the number of columns of a group."""
-        node = nodes[0]
-        return self.attached[id(node)][1] if id(node) in self.attached else self.width[id(node)]
-
-    @contextmanager
-    def _nested(self, counts: Sequence[int], ordered: bool, names: list[str | None]) -> Iterator[None]:
-        """Write nested loops over chunks, one for each trip count in ``counts``, and append their variables to ``names``.
-
-        The ``with`` block writes the body of the innermost loop.
-        """
-        if not counts:
-            yield
-            return
-        with self.build.loop("column", counts[0], ordered) as name:
-            names.append(name)
-            with self._nested(counts[1:], ordered, names):
-                yield
 
     def _chunk_body(self, nodes: list[Node]) -> None:
         """Write the statements of one chunk: first the loads of right operands of matrix products, then each node."""
@@ -858,12 +800,8 @@ class Nest(Choices):
             return self._piece(self.tiles[id(source)], self.chunk.position, self.chunk.size, self.row)
         n = self.by_key[(id(node), place, "value")]
         if n in self.broadcast:
-            return self._piece_of_vector(n)
+            return Piece(self.broadcast[n], (Span(ZERO, self.part), Span(self.chunk.position, self.chunk.size)))
         return self._loaded(n)
-
-    def _piece_of_vector(self, n: int) -> Piece:
-        """Return the present chunk's columns of HBM access ``n``, whose row was copied to all partitions."""
-        return Piece(self.broadcast[n], (Span(ZERO, self.part), Span(self.chunk.position, self.chunk.size)))
 
     def _loaded(self, n: int) -> Piece | Strided:
         """Return the elements of HBM access ``n`` in the present chunk, as a part of a tile.
@@ -873,7 +811,7 @@ class Nest(Choices):
         reach = self.reach[n]
         key = self._key(n)
         beside, lead, length = self._beside(n)
-        if beside and key not in self.steady:
+        if beside:
             return self._from_ranges(n, beside, lead, length)
         if reach.scalar:
             if key not in self.rows_loaded:
@@ -1063,10 +1001,7 @@ class Nest(Choices):
         reach = self.reach[n]
         offset = reach.start
         for axis, stride in enumerate(reach.strides):
-            if axis == self.partition:
-                offset += self.first * stride
-            else:
-                offset += self.values[axis] * stride
+            offset += (self.first if axis == self.partition else self.values[axis]) * stride
         apart = reach.strides[self.shared_axis] * (self.rows if self.shared_axis == self.partition else 1)
         return offset + variable(row) * apart
 
@@ -1132,26 +1067,21 @@ class Nest(Choices):
         Long contiguous transfers are fast, so the data are loaded transposed, and transposed back on the chip. ``axis``
         is the (extent, stride) of a row.
         """
-        extent, stride = axis
-        for count, first, size in blocks_of(extent):
-            with self.build.loop("strip", count) as name:
-                at = variable(name) * size + first
-                block = self.build.tile("strip_tile", (size, self.part), dst.tile.dtype)
-                self.build.call(
-                    "dma_copy", full(block), src=Block(tensor, offset + at * stride, ((stride, size), (1, self.part)))
-                )
-                across = self.build.tile("across", (self.part, size), dst.tile.dtype, psum=True)
-                self.build.call("nc_transpose", full(across), data=full(block))
-                self.build.call("tensor_copy", _shifted(dst, at, size), src=full(across))
+        (extent, stride), rows = axis, dst.spans[0].count or 1
+        for at, size, _ in self.build.strips("strip", extent):
+            block = self.build.tile("strip_tile", (size, rows), dst.tile.dtype)
+            source = Block(tensor, offset + at * stride, ((stride, size), (1, rows)))
+            self.build.call("dma_copy", full(block), src=source)
+            across = self.build.tile("across", (rows, size), dst.tile.dtype, psum=True)
+            self.build.call("nc_transpose", full(across), data=full(block))
+            self.build.call("tensor_copy", _shifted(dst, at, size), src=full(across))
 
     def _load_vector(self, n: int) -> Tile:
         """Load the row of HBM access ``n``, which all rows share, into every partition of a tile, and return the tile."""
         reach = self.reach[n]
         width = reach.width
         tile = self.build.tile(self._source_name(n), (min(self.rows, PARTITIONS), width), reach.dtype)
-        offset = reach.start
-        for axis, stride in enumerate(reach.strides):
-            offset += self.values[axis] * stride
+        offset = self._offset(n, None)
         columns = merged([reach.columns])[0]
         place, axes = self._once(full(tile), n, columns)
         reach_of = 1 + sum((e - 1) * s for e, s in axes)
@@ -1190,24 +1120,20 @@ class Nest(Choices):
             columns = window
             size = math.prod(e for e, _ in columns)
         tile = self.build.tile(self._source_name(n), (part, blocks, size), reach.dtype)
-        base = reach.start + further
-        for axis, stride in enumerate(reach.strides):
-            base += self.values[axis] * stride
+        base = self._offset(n, None) + further
         extent, step = shared[-1]
         turned = step == 1 and columns[-1][1] != 1 and size > 1 and extent > 1
         with self._each_term(counted, shared, part) as (outside, block, lead):
-            for count, first, rows in blocks_of(extent, part):
-                with self.build.loop("step", count) as name:
-                    at = variable(name) * rows + first
-                    where = Span(block + variable(name) + first // part, None)
-                    if turned:
-                        self._turned_right(tile, where, tensor, base + outside + at, columns, rows)
-                        continue
-                    dst = Piece(tile, (Span(lead, rows), where, Span(ZERO, size)))
-                    pattern = ((step, rows), *((s, e) for e, s in columns))
-                    if len(columns) > 1:
-                        dst = Piece(tile, dst.spans, (rows, *(e for e, _ in columns)))
-                    self.build.call("dma_copy", dst, src=Block(tensor, base + outside + at * step, pattern))
+            for at, rows, number in self.build.strips("step", extent, part):
+                where = Span(block + number, None)
+                if turned:
+                    self._turned_right(tile, where, tensor, base + outside + at, columns, rows)
+                    continue
+                dst = Piece(tile, (Span(lead, rows), where, Span(ZERO, size)))
+                pattern = ((step, rows), *((s, e) for e, s in columns))
+                if len(columns) > 1:
+                    dst = Piece(tile, dst.spans, (rows, *(e for e, _ in columns)))
+                self.build.call("dma_copy", dst, src=Block(tensor, base + outside + at * step, pattern))
         return tile
 
     def _window(self, n: int, columns: Axes) -> Axes | None:
@@ -1238,22 +1164,13 @@ class Nest(Choices):
         ``where`` is the block of ``tile`` that gets the rows.
         """
         *outer, (extent, stride) = columns
-        names: list[str | None] = []
-        with self._nested_steps([e for e, _ in outer], names):
+        with self.build.loops("tap", [e for e, _ in outer]) as names:
             place = ZERO
             for depth, ((_, by), name) in enumerate(zip(outer, names, strict=True)):
                 offset += variable(name) * by
                 place += variable(name) * math.prod(e for e, _ in columns[depth + 1 :])
-            for count, first, size in blocks_of(extent):
-                with self.build.loop("strip", count) as name:
-                    at = variable(name) * size + first
-                    block = self.build.tile("strip_tile", (size, rows), tile.dtype)
-                    source = Block(tensor, offset + at * stride, ((stride, size), (1, rows)))
-                    self.build.call("dma_copy", full(block), src=source)
-                    across = self.build.tile("across", (rows, size), tile.dtype, psum=True)
-                    self.build.call("nc_transpose", full(across), data=full(block))
-                    dst = Piece(tile, (Span(ZERO, rows), where, Span(place + at, size)))
-                    self.build.call("tensor_copy", dst, src=full(across))
+            dst = Piece(tile, (Span(ZERO, rows), where, Span(place, extent)))
+            self._fetch_turned(dst, tensor, offset, (extent, stride))
 
     @contextmanager
     def _each_term(self, counted: Axes, shared: Axes, part: int) -> Iterator[tuple[Affine, Affine, Affine]]:
@@ -1263,27 +1180,13 @@ class Nest(Choices):
         operand's first term in elements, the number of its first block, and its first partition. ``counted`` and
         ``shared`` are the axes as :meth:`_terms` divides them, and a block has at most ``part`` terms.
         """
-        axes, names = (*counted, *shared[:-1]), list[str | None]()
+        axes = (*counted, *shared[:-1])
         blocks = dense((*(e for e, _ in counted), -(-math.prod(e for e, _ in shared) // part)))[:-1]
         steps = (*blocks, *dense([e for e, _ in shared])[:-1])
-        with self._nested_steps([e for e, _ in axes], names):
+        with self.build.loops("tap", [e for e, _ in axes]) as names:
             ways = [variable(name) * stride for name, (_, stride) in zip(names, axes, strict=True)]
             places = [variable(name) * step for name, step in zip(names, steps, strict=True)]
             yield sum(ways, ZERO), sum(places[: len(counted)], ZERO), sum(places[len(counted) :], ZERO)
-
-    @contextmanager
-    def _nested_steps(self, counts: Sequence[int], names: list[str | None]) -> Iterator[None]:
-        """Write nested loops, one for each trip count in ``counts``, and append their variables to ``names``.
-
-        The ``with`` block writes the body of the innermost loop.
-        """
-        if not counts:
-            yield
-            return
-        with self.build.loop("tap", counts[0]) as name:
-            names.append(name)
-            with self._nested_steps(counts[1:], names):
-                yield
 
     def _direct(self, n: int) -> bool:
         """Tell whether a left operand needs no transpose on the chip, because its row axis has stride 1 in HBM.
@@ -1293,37 +1196,28 @@ class Nest(Choices):
         reach = self.reach[n]
         return reach.strides[self.partition] == 1 and bool(reach.depth) and reach.depth[-1][1] != 1
 
-    def _left_key(self, node: Node, pair: int) -> object:
-        """Return a key of the left operand of matrix product number ``pair`` of a node. The key is equal for equal
-        operands.
-        """
-        view = node.views[2 * pair]
-        return (id(view.node), view.offset, view.shape, view.strides)
-
     def _turn_lefts(self, dots: Sequence[Node]) -> None:
         """Write the left operands of the matrix products ``dots`` to tiles [partitions, blocks, rows].
 
         The axes that the products sum over lie on partitions and blocks. Operands that already have such a tile are
         skipped.
         """
-        todo: dict[object, tuple[Node, int]] = {}
+        todo: dict[View, tuple[Node, int]] = {}
         for node in dots:
-            for pair in range(len(node.views) // 2):
-                if self._left_key(node, pair) not in self.turned:
-                    todo.setdefault(self._left_key(node, pair), (node, pair))
-        for key, (node, pair) in todo.items():
+            for pair, view in enumerate(node.views[::2]):
+                if view not in self.turned:
+                    todo.setdefault(view, (node, pair))
+        for view, (node, pair) in todo.items():
             (counted, shared), _ = self._terms(node, pair)
             part, blocks = self._blocks(node, pair)
             shape = (part, blocks, self.part) if self.block == 1 else (part, self.block, blocks, self.part)
             n = self.by_key.get((id(node), 2 * pair, "left"))
             source = None if n is None or self._direct(n) else self._whole_rows(n)
-            tile = self.build.tile("turned", shape, node.views[2 * pair].dtype)
-            self.turned[key] = tile
+            tile = self.turned[view] = self.build.tile("turned", shape, view.dtype)
             with self.build.loop("r", self.block) as row:
                 if n is not None and self._direct(n):
                     self._load_left(n, tile, counted, shared, row)
                 else:
-                    view = node.views[2 * pair]
                     placed = (*counted, *shared) if n is None else on_tile((*counted, *shared), self._row_axes(n))
                     held = source or self.tiles[id(view.node)]
                     self._turn_tile(held, tile, placed[: len(counted)], placed[len(counted) :], row)
@@ -1335,13 +1229,10 @@ class Nest(Choices):
         part = tile.shape[0]
         with self._each_term(counted, shared, part) as (outside, block, lead):
             offset = self._offset(n, row) + outside
-            for count, first, rows in blocks_of(extent, part):
-                with self.build.loop("step", count) as name:
-                    at = variable(name) * rows + first
-                    dst = self._left_piece(tile, rows, block + variable(name) + first // part, row, lead)
-                    self.build.call(
-                        "dma_copy", dst, src=Block(tensor, offset + at * step, ((step, rows), (1, self.part)))
-                    )
+            for at, rows, number in self.build.strips("step", extent, part):
+                dst = self._left_piece(tile, rows, block + number, row, lead)
+                source = Block(tensor, offset + at * step, ((step, rows), (1, self.part)))
+                self.build.call("dma_copy", dst, src=source)
 
     def _left_piece(self, tile: Tile, rows: int, block: Affine, row: str | None, lead: Affine = ZERO) -> Piece:
         """Return ``rows`` partitions, from ``lead`` on, of one block of a left operand, which lies transposed in ``tile``."""
@@ -1399,12 +1290,11 @@ class Nest(Choices):
         single = len(node.views) == 2
         for pair in range(len(node.views) // 2):
             n = self.by_key[(id(node), 2 * pair + 1, "right")]
-            left, right = self.turned[self._left_key(node, pair)], rights[n]
+            left, right = self.turned[node.views[2 * pair]], rights[n]
             (counted, shared), _ = self._terms(node, pair)
             terms, part = math.prod(e for e, _ in shared), left.shape[0]
             per = -(-terms // part)
-            names: list[str | None] = []
-            with self._nested_steps([e for e, _ in counted], names):
+            with self.build.loops("tap", [e for e, _ in counted]) as names:
                 block = ZERO
                 for place, name in enumerate(names):
                     block += variable(name) * (math.prod(e for e, _ in counted[place + 1 :]) * per)
@@ -1432,7 +1322,7 @@ class Nest(Choices):
             begun = True
         self.local[id(node)] = full(psum)
         if id(node) in self.kept or node.dtype != "float32" or self.stores_of(node):
-            dst = self._moved(node)
+            dst = self.local[id(node)] = self._destination(node)
             self.build.call("tensor_copy", dst, src=full(psum))
             self._store(node, dst)
 
@@ -1455,15 +1345,6 @@ class Nest(Choices):
             start = self.chunk.offsets[n]
             offset += Affine(placed(start.constant), tuple((name, placed(step)) for name, step in start.terms))
         return Strided(right, rows, offset, tuple((placed(s), e) for e, s in self.chunk.inner[n]), (block,))
-
-    def _moved(self, node: Node) -> Piece:
-        """Return the piece of an SBUF tile to which the result of a dot node is copied from PSUM."""
-        if id(node) in self.tiles:
-            piece = self._piece(self.tiles[id(node)], self.chunk.position, self.chunk.size, self.row)
-        else:
-            piece = full(self.build.tile(self._name(node), (self.part, self.chunk.size), node.dtype))
-        self.local[id(node)] = piece
-        return piece
 
     def _part_piece(self, node: Node) -> Piece:
         """Return the piece that gets the result of a reduction over the columns of the present chunk."""
@@ -1574,13 +1455,11 @@ class Nest(Choices):
             data = self._gathered(data) if isinstance(data, Strided) else self._copied(data)
         ones = Piece(self.ones[data.tile.dtype], (Span(ZERO, self.part), Span(ZERO, 1)))
         total = Piece(total.tile, (Span(ZERO, 1), total.spans[-1]))
-        for count, first, size in blocks_of(self.chunk.size, min(self.chunk.size, BANK)):
-            with self.build.loop("bank", count) as name:
-                at = variable(name) * size + first
-                added = self.build.tile("added", (1, size), "float32", psum=True)
-                self.build.call("nc_matmul", full(added), stationary=ones, moving=_shifted(data, at, size))
-                part = _shifted(total, at, size)
-                self.build.call("tensor_tensor", part, data1=part, data2=full(added), op="add")
+        for at, size, _ in self.build.strips("bank", self.chunk.size, min(self.chunk.size, BANK)):
+            added = self.build.tile("added", (1, size), "float32", psum=True)
+            self.build.call("nc_matmul", full(added), stationary=ones, moving=_shifted(data, at, size))
+            part = _shifted(total, at, size)
+            self.build.call("tensor_tensor", part, data1=part, data2=full(added), op="add")
 
     def _store(self, node: Node, source: Piece) -> None:
         """Write the stores of a node's value in the present chunk to HBM. ``source`` has the value."""
@@ -1625,15 +1504,13 @@ class Nest(Choices):
         The tensor engine transposes the data first. ``axis`` is the (extent, stride) of a row.
         """
         extent, stride = axis
-        for count, first, size in blocks_of(extent):
-            with self.build.loop("strip", count) as name:
-                at = variable(name) * size + first
-                across = self.build.tile("across", (size, self.part), source.tile.dtype, psum=True)
-                self.build.call("nc_transpose", full(across), data=_shifted(source, at, size))
-                block = self.build.tile("strip_tile", (size, self.part), tensor.dtype)
-                self.build.call("tensor_copy", full(block), src=full(across))
-                place = Block(tensor, offset + at * stride, ((stride, size), (1, self.part)))
-                self.build.call("dma_copy", place, src=full(block))
+        for at, size, _ in self.build.strips("strip", extent):
+            across = self.build.tile("across", (size, self.part), source.tile.dtype, psum=True)
+            self.build.call("nc_transpose", full(across), data=_shifted(source, at, size))
+            block = self.build.tile("strip_tile", (size, self.part), tensor.dtype)
+            self.build.call("tensor_copy", full(block), src=full(across))
+            place = Block(tensor, offset + at * stride, ((stride, size), (1, self.part)))
+            self.build.call("dma_copy", place, src=full(block))
 
     def _store_rows(self, n: int, tile: Tile) -> None:
         """Write the store of a whole tile of sums over rows, by HBM access ``n``."""

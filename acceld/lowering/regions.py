@@ -50,10 +50,6 @@ on one partition.
 """
 START = 64
 """Cycles that an instruction takes in addition to one cycle for each column."""
-SPREAD, LEAST_SPREAD = 8, 2**18
-"""Least number of repetitions, and of elements of a result with repeated elements, from which storing the result in HBM costs
-more than repeating its elements where they are read.
-"""
 LEAST_SUMMED = 16
 """Least number of rows that are summed on partitions, if nothing else of the region needs rows."""
 FULL = 64
@@ -710,9 +706,7 @@ class _Division:
             return None
         outside = self._outside(nodes)
         found = layout(nodes, outside)
-        if found is not None and products and _scattered(nodes, found):
-            return None
-        if found is not None and (_crowded(nodes, found) or self._spread(nodes, outside)):
+        if found is not None and (_crowded(nodes, found) or (products and _scattered(nodes, found))):
             return None
         if not products and (found is None or (found.folds and max(found.columns.values()) <= SHORTEST)):
             fewer = (layout(nodes, outside, total) for total in _fewer_rows(nodes))
@@ -721,15 +715,6 @@ class _Division:
             return found
         finer = (layout(nodes, outside, total) for total in _finer_rows(nodes, products[0]))
         return next((one for one in finer if one is not None and _widest(one) <= WIDEST_VALUES), None)
-
-    def _spread(self, nodes: Sequence[Node], outside: set[int]) -> bool:
-        """Return True if element-wise nodes repeat results of a gather, a reduction or a product for another region to read.
-
-        It takes less time to repeat the results where they are read. ``outside`` has the nodes that are read outside.
-        """
-        most = max((node.size for node in nodes if node.kind != "elementwise"), default=0)
-        read = (node for node in nodes if node.kind == "elementwise" and id(node) in outside - self.outputs)
-        return bool(most) and any(LEAST_SPREAD <= node.size >= SPREAD * most for node in read)
 
     def _writers(self, view: View) -> list[Region]:
         """Return the regions that have to run before a view can be read from HBM.

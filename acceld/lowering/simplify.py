@@ -11,13 +11,12 @@ import itertools
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, merged, prefix, refined, split, squeezed
-from acceld.lowering.bounds import NARROW_INTEGERS
 from acceld.lowering.constants import nested, values
 from acceld.lowering.graph import (
     INDEX,
@@ -26,6 +25,7 @@ from acceld.lowering.graph import (
     Node,
     NotLowered,
     Operand,
+    Shape,
     View,
     contraction,
     dense,
@@ -37,7 +37,7 @@ from acceld.lowering.graph import (
     stored,
     whole,
 )
-from acceld.lowering.instructions import ALU, BITWISE, INVERSE
+from acceld.lowering.instructions import INVERSE
 from acceld.lowering.regions import FEW_ROWS, LONG_ROW, SHORT_ROW, WIDE_ROW
 
 
@@ -104,7 +104,6 @@ def _without_dead_stores(graph: Graph) -> Graph:
         before = chain[0].args[:-1]
         for one in kept:
             first[id(one)] = replace(one, args=(*before, one.args[-1]))
-            first[id(one)].order = one.order
             before = (whole(one),)
     if not first:
         return graph
@@ -115,7 +114,6 @@ def _without_dead_stores(graph: Graph) -> Graph:
         target = None if fresh.target is None else of_made(fresh.target, made)
         if id(node) in first or args != fresh.args or target is not fresh.target:
             made[id(node)] = replace(fresh, args=args, target=target)
-            made[id(node)].order = node.order
     return Graph(graph.inputs, tuple(of_made(view, made) for view in graph.outputs), graph.lines)
 
 
@@ -136,7 +134,6 @@ def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:
             made[id(node)] = whole(node)
             continue
         copy = replace(node, args=tuple(_moved(arg, made) for arg in node.args), target=_held(node, made))
-        copy.order = node.order
         found = _cheaper(copy, uses, rules)
         fresh = found.whole or (math.prod(found.shape) == found.node.size and id(found.node) not in placed)
         key = _identity(found.node) if fresh else None
@@ -238,9 +235,11 @@ def _cheaper(node: Node, uses: Uses, rules: Mapping[str, tuple[Rule, ...]] | Non
     return whole(node)
 
 
-def _derived(node: Node, name: str, args: list[Operand]) -> Node:
-    """Return an element-wise node of function ``name`` with the dtype, shape, source line and order of ``node``."""
-    made = elementwise(name, args, node.dtype, node.line, node.shape)
+def _derived(node: Node, name: str, args: Sequence[Operand], dtype: str = "", shape: Shape | None = None) -> Node:
+    """Return an element-wise node of function ``name`` with the source line and order of ``node``, and also with its dtype
+    and shape unless others are given.
+    """
+    made = elementwise(name, args, dtype or node.dtype, node.line, node.shape if shape is None else shape)
     made.order = node.order
     return made
 
@@ -252,21 +251,6 @@ def _copied(node: Node, uses: Uses) -> View | None:
         fixed = source.node.kind != "buffer" or not source.node.args or id(source.node) in uses.lasting
         return source if fixed else None
     return None
-
-
-def _made_narrow(node: Node, uses: Uses) -> View | None:
-    """Replace a copy to a narrow integer dtype by its operand: the instruction that computes the operand also converts
-    it.
-    """
-    view = node.args[0]
-    if node.name != "copy" or node.dtype not in NARROW_INTEGERS or not isinstance(view, View) or not view.whole:
-        return None
-    inner = view.node
-    if inner.kind != "elementwise" or inner.name not in ALU or inner.name in BITWISE or id(inner) not in uses.once:
-        return None
-    made = replace(inner, dtype=node.dtype)
-    made.order = inner.order
-    return whole(made).reshaped(node.shape)
 
 
 def _constant(node: Node, uses: Uses) -> View | None:
@@ -318,11 +302,7 @@ def _narrow(node: Node, uses: Uses) -> View | None:
     if node.name in ("copy", "where", "signbit") or node.dtype != "float32":
         return None
     args = [_uncast(arg) if isinstance(arg, View) else arg for arg in node.args]
-    if tuple(args) == node.args:
-        return None
-    made = replace(node, args=tuple(args))
-    made.order = node.order
-    return _cheaper(made, uses)
+    return None if tuple(args) == node.args else _cheaper(replace(node, args=tuple(args)), uses)
 
 
 def _uncast(view: View) -> View:
@@ -375,22 +355,9 @@ def _one_or_zero(node: Node, uses: Uses) -> View | None:
     return test if alike and isinstance(test, View) and test.dtype == node.dtype else None
 
 
-def _negation(node: Node, uses: Uses) -> View | None:
-    """Replace the negation of a comparison by the opposite comparison: ``not (a < b)`` becomes ``a >= b``.
-
-    ``(a < b) == 0`` is a negation, too.
-    """
-    view = node.args[0]
-    negated = node.name == "not" or (node.name == "eq" and node.args[1] == 0.0)
-    if not negated or not isinstance(view, View) or view.node.name not in INVERSE or view.node.kind != "elementwise":
-        return None
-    args: list[Operand] = []
-    for arg in view.node.args:
-        part = through(view, arg) if isinstance(arg, View) else arg
-        if part is None:
-            return None
-        args.append(part)
-    return whole(_derived(node, INVERSE[view.node.name], args))
+def _contracted(node: Node, left: View, right: View, batch: int, folded: int) -> Node:
+    """Return a matrix product of other operands with the dtype, source line and order of ``node``."""
+    return replace(contraction(left, right, batch, folded, node.dtype, node.line), order=node.order)
 
 
 def _divided(node: Node, uses: Uses) -> View | None:
@@ -414,27 +381,7 @@ def _divided(node: Node, uses: Uses) -> View | None:
 def _reciprocal(below: View, node: Node) -> View:
     """Return the reciprocals of a view's elements. Along axes that repeat elements, each reciprocal is computed once."""
     small = below.mapped(lambda array: array[(*(slice(0, 1) if s == 0 else slice(None) for s in array.strides), ...)])
-    made = elementwise("recip", [small], node.dtype, node.line)
-    made.order = node.order
-    return whole(made).broadcast(below.shape)
-
-
-def _scaled_sum(node: Node, uses: Uses) -> View | None:
-    """Replace the sum of ``x * number`` by ``number`` times the sum of ``x``."""
-    operand = node.args[0]
-    assert isinstance(operand, View)
-    inner = operand.node
-    if node.name != "add" or inner.kind != "elementwise" or inner.name != "mul" or not isinstance(inner.args[1], float):
-        return None
-    factor = inner.args[0]
-    if not isinstance(factor, View):
-        return None
-    source = through(operand, factor)
-    if source is None:
-        return None
-    total = replace(node, args=(source,))
-    total.order = node.order
-    return whole(_derived(node, "mul", [whole(total), inner.args[1]]))
+    return whole(_derived(node, "recip", [small], shape=small.shape)).broadcast(below.shape)
 
 
 def _small_fold(node: Node, uses: Uses) -> View | None:
@@ -472,9 +419,8 @@ def _opened_part(part: View, node: Node, uses: Uses) -> View | None:
     args = [through(part, arg) if isinstance(arg, View) else arg for arg in inner.args]
     if any(arg is None for arg in args):
         return None
-    made = elementwise(inner.name, [arg for arg in args if arg is not None], inner.dtype, inner.line, part.shape)
-    made.order = node.order
-    return _cheaper(made, uses)
+    given = [arg for arg in args if arg is not None]
+    return _cheaper(replace(_derived(inner, inner.name, given, shape=part.shape), order=node.order), uses)
 
 
 def through(view: View, argument: View) -> View | None:
@@ -494,9 +440,7 @@ def _wide(node: Node, uses: Uses) -> View | None:
     args = [_uncast(view) for view in node.views]
     if tuple(args) == node.args or len({arg.dtype for arg in args}) != 1:
         return None
-    made = replace(node, args=tuple(args))
-    made.order = node.order
-    return _cheaper(made, uses)
+    return _cheaper(replace(node, args=tuple(args)), uses)
 
 
 def _pieced(node: Node, uses: Uses) -> View | None:
@@ -573,9 +517,7 @@ def _gathered(node: Node, uses: Uses) -> View | None:
             args[place], args[1 - place], batch, folded = opened, divided, shared, terms
     if tuple(args) == node.args:
         return None
-    made = contraction(args[0], args[1], batch, folded, node.dtype, node.line)
-    made.order = node.order
-    return whole(made).reshaped(node.shape)
+    return whole(_contracted(node, args[0], args[1], batch, folded)).reshaped(node.shape)
 
 
 def _windows_beside(node: Node, uses: Uses) -> View | None:
@@ -590,8 +532,7 @@ def _windows_beside(node: Node, uses: Uses) -> View | None:
     every = [s for n, s in zip(left.shape[batch:], left.strides[batch:], strict=True) if n > 1 and s]
     if len(node.views) > 2 or not taps or _taps(right, batch, node.folded)[0] or min(every) == min(others, default=0):
         return None
-    made = contraction(right, left, batch, node.folded, node.dtype, node.line)
-    made.order = node.order
+    made = _contracted(node, right, left, batch, node.folded)
     columns = len(right.shape) - node.folded - batch
     order = (*range(batch), *range(batch + columns, len(made.shape)), *range(batch, batch + columns))
     return whole(made).mapped(lambda array: array.transpose(order))
@@ -677,8 +618,7 @@ def _turned(node: Node, uses: Uses) -> View | None:
     args = [arg.mapped(lambda array: array.transpose(order)) if isinstance(arg, View) else arg for arg in node.args]
     if not any(isinstance(arg, View) and arg.whole for arg in args):
         return None
-    made = elementwise(node.name, args, node.dtype, node.line, tuple(node.shape[axis] for axis in order))
-    made.order = node.order
+    made = _derived(node, node.name, args, shape=tuple(node.shape[axis] for axis in order))
     back = tuple(order.index(axis) for axis in range(len(order)))
     return _cheaper(made, uses).reshaped(made.shape).mapped(lambda array: array.transpose(back))
 
@@ -694,8 +634,7 @@ def _summed(node: Node, uses: Uses) -> View | None:
     dots = all(one.kind == "dot" and id(one) in uses.once and one.dtype == "float32" for one in (first, second))
     if not (dots and alike and all(view.whole for view in node.views)):
         return None
-    made = Node("dot", "dot", first.args + second.args, first.shape, node.dtype, node.line, first.folded)
-    made.order = node.order
+    made = replace(first, args=first.args + second.args, line=node.line, order=node.order)
     return whole(made).reshaped(node.shape)
 
 
@@ -718,10 +657,10 @@ def _with_one_left(node: Node, uses: Uses) -> View | None:
         return None
     lone = View(left.node, left.shape[batch:], left.strides[batch:], left.offset)
     shape = (*left.shape[batch:kept], *right.shape[:columns])
-    made = Node("dot", "dot", (lone, right), shape, node.dtype, node.line, node.folded)
-    made.order = node.order
     places = range(kept - batch)
-    return whole(made).mapped(lambda array: np.moveaxis(array, places, [batch + at for at in places]))
+    return whole(replace(node, args=(lone, right), shape=shape)).mapped(
+        lambda array: np.moveaxis(array, places, [batch + at for at in places])
+    )
 
 
 def _by_elements(node: Node, uses: Uses) -> View | None:
@@ -763,14 +702,8 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
             offset = view.offset + sum(i * s for i, s in zip(at, view.strides[end:], strict=True))
             one = View(view.node, view.shape[:end], view.strides[:end], offset)
             parts.append(one.reshaped(shape).broadcast(node.shape))
-        made = elementwise("mul", parts, "float32", node.line, node.shape)
-        made.order = node.order
-        term = _cheaper(made, uses)
-        if found is not None:
-            made = elementwise("add", [found, term], "float32", node.line, node.shape)
-            made.order = node.order
-            term = whole(made)
-        found = term
+        term = _cheaper(_derived(node, "mul", parts, "float32"), uses)
+        found = term if found is None else whole(_derived(node, "add", [found, term], "float32"))
     assert found is not None
     return found if node.dtype == "float32" else whole(_derived(node, "copy", [found]))
 
@@ -795,8 +728,7 @@ def _as_sums(left: View, right: View, batch: int, node: Node) -> View | None:
     own = spread[0] if matrix is left else spread[1]
     order = sorted(range(len(wide)), key=lambda axis: (axis >= batch, -abs(own.strides[axis]), axis))
     turned = [one.mapped(lambda array: array.transpose(order)) for one in spread]
-    both = elementwise("mul", turned, "float32", node.line)
-    both.order = node.order
+    both = _derived(node, "mul", turned, "float32", turned[0].shape)
     ends = [order.index(axis) for axis in range(len(wide) - node.folded, len(wide))]
     total = reduced("add", whole(both), ends, keepdims=False, line=node.line, dtype=node.dtype)
     rest = [axis for axis in order if axis < len(wide) - node.folded]
@@ -891,8 +823,7 @@ def _rolled_terms(node: Node, uses: Uses) -> View | None:
         shape = (*view.shape[:kept], *counts, *view.shape[kept:])
         steps = tuple(step for _, step in split(one[1], counts))
         args.append(View(view.node, shape, (*view.strides[:kept], *steps, *view.strides[kept:]), view.offset))
-    made = contraction(args[0], args[1], batch, node.folded + len(counts), node.dtype, node.line)
-    made.order = node.order
+    made = _contracted(node, args[0], args[1], batch, node.folded + len(counts))
     return _cheaper(made, uses, {"dot": (_windows_beside,)})
 
 
@@ -950,7 +881,6 @@ def _scaled_product(node: Node, uses: Uses) -> View | None:
             if columns >= math.prod(left.shape[rows:]) or left.shape != inner.shape:
                 return None
             plain = replace(node, args=(kept, right))
-            plain.order = node.order
             scale = row.mapped(lambda array: array[..., 0])
             spread = scale.mapped(lambda array: array.reshape(array.shape + (1,) * (len(node.shape) - rows)))
             return whole(_derived(node, "mul", [whole(plain), spread.broadcast(node.shape)]))
@@ -977,47 +907,9 @@ def _cut_depth(node: Node, uses: Uses) -> View | None:
             at = len(view.shape) - node.folded + axis
             shape = (*view.shape[:at], min(part, extent - start), *view.shape[at + 1 :])
             args.append(View(view.node, shape, view.strides, view.offset + start * view.strides[at]))
-        made = replace(node, args=tuple(args))
-        made.order = node.order
-        found = whole(made) if found is None else whole(_derived(node, "add", [found, whole(made)]))
+        term = whole(replace(node, args=tuple(args)))
+        found = term if found is None else whole(_derived(node, "add", [found, term]))
     return found
-
-
-def _folded_apart(node: Node, uses: Uses) -> View | None:
-    """Replace a reduction by two: the first over rows, the second over a few neighboring elements.
-
-    The rule applies if elements of other results lie between the rows, as in a norm over groups of the last axis. A
-    single reduction would have only a few elements on each partition.
-    """
-    source = node.views[0]
-    kept = len(source.shape) - node.folded
-    axes = [axis for axis in zip(source.shape, source.strides, strict=True) if axis[0] > 1]
-    results = [axis for axis in zip(source.shape[:kept], source.strides[:kept], strict=True) if axis[0] > 1]
-    ordered = sorted(axes, key=lambda axis: axis[1])
-    if not results or ordered[0][1] <= 0 or any(n * s > t for (n, s), (_, t) in itertools.pairwise(ordered)):
-        return None
-    least = min(s for _, s in results)
-    folds = list(zip(source.shape[kept:], source.strides[kept:], strict=True))
-    rows, near = [axis for axis in folds if axis[1] > least], [axis for axis in folds if axis[1] < least]
-    terms = math.prod(n for n, _ in near)
-    if not rows or not 1 < terms < LEAST_CYCLES or math.prod(n for n, _ in rows) < PARTITIONS:
-        return None
-    inner = merged([tuple(sorted((*results, *near), key=lambda axis: -axis[1]))])[0]
-    shape, strides = tuple(n for n, _ in (*inner, *rows)), tuple(s for _, s in (*inner, *rows))
-    view = View(source.node, shape, strides, source.offset)
-    made = Node("reduce", node.name, (view,), shape[: len(inner)], _of_parts(node), node.line, folded=len(rows))
-    made.order = node.order
-    own = dense(made.shape)
-
-    def placed(axis: tuple[int, int]) -> int:
-        """Return the stride of an operand's axis in the result of the first reduction."""
-        return next(to * (axis[1] // s) for (n, s), to in zip(inner, own, strict=True) if s <= axis[1] < n * s)
-
-    ends = [*zip(source.shape[:kept], source.strides[:kept], strict=True), *near]
-    view = View(made, tuple(n for n, _ in ends), tuple(placed(axis) if axis[0] > 1 else 0 for axis in ends))
-    last = replace(node, args=(view,), folded=len(near))
-    last.order = node.order
-    return whole(last)
 
 
 def _of_parts(node: Node) -> str:
@@ -1043,13 +935,9 @@ def _folded_twice(node: Node, uses: Uses) -> View | None:
     lead, rest = parts
     shape, strides = zip(*lead, *rest, strict=True)
     view = View(source.node, source.shape[:kept] + shape, source.strides[:kept] + strides, source.offset)
-    made = Node(
-        "reduce", node.name, (view,), view.shape[: kept + len(lead)], _of_parts(node), node.line, folded=len(rest)
-    )
-    made.order = node.order
-    last = replace(node, args=(whole(made),), folded=len(lead))
-    last.order = node.order
-    return whole(last)
+    results = view.shape[: kept + len(lead)]
+    made = replace(node, args=(view,), shape=results, dtype=_of_parts(node), folded=len(rest))
+    return whole(replace(node, args=(whole(made),), folded=len(lead)))
 
 
 def _parts_of(axes: Axes) -> Iterator[int]:
@@ -1087,17 +975,12 @@ def _counted_operands(node: Node, uses: Uses) -> View | None:
     The tensor engine can not compute positions. Return None if no operand is positions.
     """
     held = [whole(elementwise("copy", [v], "float32", node.line)) if v.node is INDEX else v for v in node.views]
-    if held == node.views:
-        return None
-    made = replace(node, args=tuple(held))
-    made.order = node.order
-    return whole(made)
+    return None if held == node.views else whole(replace(node, args=tuple(held)))
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
     "elementwise": (
         _copied,
-        _made_narrow,
         _constant,
         _narrow,
         _neutral,
@@ -1105,23 +988,21 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _decided,
         _one_or_zero,
         _log_of_little,
-        _negation,
         _divided,
         _turned,
         _summed,
     ),
-    "reduce": (_narrow, _scaled_sum, _small_fold),
-    "dot": (_wide, _along_batches, _by_elements, _with_one_left, _gathered, _scaled_product),
+    "reduce": (_narrow, _small_fold),
+    "dot": (_wide, _along_batches, _by_elements, _gathered, _scaled_product),
     "buffer": (_pieced,),
 }
 """The rules that are applied first, by the kind of node. Of the rules that apply to a node, the first one is used."""
 
 
 LAST: dict[str, tuple[Rule, ...]] = {
-    "elementwise": (_turned,),
-    "dot": (_counted_operands, _rolled_terms, _windows_beside),
+    "dot": (_counted_operands, _rolled_terms, _windows_beside, _with_one_left),
 }
 """Rules that are applied after :data:`RULES`, when sums of matrix products have become single nodes."""
 
-LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,), "reduce": (_folded_apart, _folded_twice)}
+LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,), "reduce": (_folded_twice,)}
 """Rules that are applied last, because they undo what other rules do."""

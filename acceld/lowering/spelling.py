@@ -29,6 +29,7 @@ from acceld.lowering.statements import (
     Strided,
     Tile,
     Value,
+    calls,
     extents,
 )
 
@@ -428,13 +429,8 @@ def _dtype(place: Piece | Block | Strided) -> str:
 
 def _accumulated(statements: Iterable[Statement]) -> set[Tile]:
     """Return the PSUM tiles in which matrix products accumulate."""
-    found: set[Tile] = set()
-    for statement in statements:
-        if isinstance(statement, Loop):
-            found |= _accumulated(statement.body)
-        elif isinstance(statement, Call) and isinstance(statement.dst, Piece) and "accumulate" in dict(statement.args):
-            found.add(statement.dst.tile)
-    return found
+    every = (call for call, _ in calls(statements) if "accumulate" in dict(call.args))
+    return {call.dst.tile for call in every if isinstance(call.dst, Piece)}
 
 
 def affine(value: Affine) -> str:

@@ -5,8 +5,8 @@ Positions in accesses are affine expressions of loop variables.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from acceld.lowering.graph import Shape
@@ -207,4 +207,29 @@ def extents(statements: Iterable[Statement]) -> dict[str, int]:
         if isinstance(statement, Loop):
             found[statement.variable] = statement.count
             found |= extents(statement.body)
+    return found
+
+
+def calls(statements: Iterable[Statement], trips: int = 1) -> Iterator[tuple[Call, int]]:
+    """Yield each instruction in the statements, nested loops included, with the number of times that it runs.
+
+    ``trips`` is the number of times that the statements run.
+    """
+    for statement in statements:
+        if isinstance(statement, Loop):
+            yield from calls(statement.body, trips * statement.count)
+        elif isinstance(statement, Call):
+            yield statement, trips
+
+
+def rewritten(statements: Iterable[Statement], change: Callable[[Call], list[Statement]]) -> list[Statement]:
+    """Return the statements, nested loops included, with the statements that ``change`` returns in place of each
+    instruction.
+    """
+    found: list[Statement] = []
+    for statement in statements:
+        if isinstance(statement, Loop):
+            found.append(replace(statement, body=rewritten(statement.body, change)))
+        else:
+            found += change(statement) if isinstance(statement, Call) else [statement]
     return found

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from acceld.lowering.graph import Graph, Node, Operand, Shape, View, dense, elementwise, root, whole
+from acceld.lowering.graph import Graph, Node, Shape, View, dense, elementwise, root, whole
 from acceld.lowering.stores import COMPUTED, rebuilt
 
 LEAST_STEPS = 8
@@ -193,13 +193,11 @@ def with_results_apart(graph: Graph) -> Graph:
         for node in found
     }
 
-    def change(node: Node, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        value = args[-1] if args else None
-        if id(node) not in apart or not isinstance(value, View):
-            return args
-        copied = elementwise("copy", [value], node.dtype, node.line)
-        copied.order = node.order
-        return *args[:-1], whole(copied)
+    def change(node: Node, moved: Node) -> Node:
+        if id(node) not in apart:
+            return moved
+        copied = elementwise("copy", moved.views[-1:], node.dtype, node.line)
+        return replace(moved, args=(*moved.args[:-1], whole(replace(copied, order=node.order))))
 
     made = rebuilt(graph, change)
     outputs = []

@@ -15,12 +15,10 @@ import numpy as np
 from acceld.lowering.graph import (
     Graph,
     Node,
-    Operand,
     View,
     box,
     dense,
     elementwise,
-    fill,
     of_made,
     ordered,
     overlap,
@@ -30,7 +28,7 @@ from acceld.lowering.graph import (
 
 COMPUTED = ("elementwise", "reduce", "dot", "scan", "gather")
 """Kinds of nodes whose values the regions of a kernel compute."""
-Change = Callable[[Node, tuple[Operand, ...]], tuple[Operand, ...]]
+Change = Callable[[Node, Node], Node]
 
 
 def in_order(graph: Graph) -> tuple[Graph, list[Node], dict[int, list[Node]]]:
@@ -54,16 +52,18 @@ def in_order(graph: Graph) -> tuple[Graph, list[Node], dict[int, list[Node]]]:
 
 
 def rebuilt(graph: Graph, change: Change) -> Graph:
-    """Return a graph in which each node has the operands that ``change`` returns for the node.
+    """Return a graph with the node that ``change`` returns in place of each node.
 
-    ``change`` takes a node of the old graph, and the node's operands as views of new nodes.
+    ``change`` takes a node of the old graph, and the same node with views of new nodes.
     """
     made: dict[int, Node] = {}
     for node in graph.nodes():
-        args = change(node, tuple(of_made(arg, made) if isinstance(arg, View) else arg for arg in node.args))
+        args = tuple(of_made(arg, made) if isinstance(arg, View) else arg for arg in node.args)
         target = None if node.target is None else of_made(node.target, made)
-        if args != node.args or target != node.target:
-            made[id(node)] = replace(node, args=args, target=target)
+        alike = args == node.args and target == node.target
+        found = change(node, node if alike else replace(node, args=args, target=target))
+        if found is not node:
+            made[id(node)] = found
     return Graph(graph.inputs, tuple(of_made(view, made) for view in graph.outputs), graph.lines)
 
 
@@ -87,16 +87,15 @@ def _apart(graph: Graph) -> Graph:
     if not branches:
         return graph
 
-    def change(node: Node, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    def change(node: Node, moved: Node) -> Node:
         if id(node) not in branches:
-            return args
-        before = args[0]
-        assert isinstance(before, View)
+            return moved
+        before = moved.views[0]
         kept = _copy(before, node.dtype, before.node.order, node.line)
         start = Node("buffer", "", (), node.shape, node.dtype, node.line)
         held = stored(None, kept, whole(start), node.line)
         held.order = before.node.order
-        return whole(held), args[1]
+        return replace(moved, args=(whole(held), moved.args[1]))
 
     return rebuilt(graph, change)
 
@@ -120,20 +119,18 @@ def _with_axes(view: View, order: tuple[int, ...]) -> View:
 
 def _with_turned_targets(graph: Graph) -> Graph:
     """Return a graph in which transposed values are stored in the order of axes in which they were computed."""
-    made: dict[int, Node] = {}
-    for node in graph.nodes():
-        args = tuple(of_made(arg, made) if isinstance(arg, View) else arg for arg in node.args)
-        target = None if node.target is None else of_made(node.target, made)
-        value = args[-1] if node.kind == "buffer" and args else None
-        order = _order(value) if isinstance(value, View) else None
-        if order is not None and isinstance(value, View) and target is not None:
-            target, value = _with_axes(target, order), _with_axes(value, order)
-            args = (*args[:-1], value)
-        if args != node.args or target != node.target:
-            made[id(node)] = replace(node, args=args, target=target)
+
+    def change(node: Node, moved: Node) -> Node:
+        value = moved.views[-1] if node.kind == "buffer" and node.args else None
+        order = None if value is None else _order(value)
+        if order is None or value is None or moved.target is None:
+            return moved
+        args = (*moved.args[:-1], _with_axes(value, order))
+        return replace(moved, args=args, target=_with_axes(moved.target, order))
+
+    graph = rebuilt(graph, change)
     outputs = []
     for view in graph.outputs:
-        view = of_made(view, made)
         order = _order(view)
         if order is not None:
             held = whole(Node("buffer", "", (), view.shape, view.dtype, view.node.line))
@@ -145,16 +142,16 @@ def _with_turned_targets(graph: Graph) -> Graph:
 def _with_computed_outputs(graph: Graph) -> Graph:
     """Return the graph with copies, so that each output and each stored value is a whole computed node or a buffer."""
 
-    def change(node: Node, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        if node.kind != "buffer" or not args:
-            return args
+    def change(node: Node, moved: Node) -> Node:
+        if node.kind != "buffer" or not node.args:
+            return moved
         assert node.target is not None
-        value = args[-1]
-        assert isinstance(value, View)
+        value = moved.views[-1]
         plain = value.node.kind in COMPUTED and value.whole and value.node.dtype == node.dtype
         if not plain or node.target.in_shape(value.node.shape) is None:
             value = _copy(value, node.dtype, node.order, node.line)
-        return *args[:-1], View(value.node, node.target.shape, dense(node.target.shape))
+        value = View(value.node, node.target.shape, dense(node.target.shape))
+        return moved if value == moved.args[-1] else replace(moved, args=(*moved.args[:-1], value))
 
     graph = rebuilt(graph, change)
     older = {id(node.views[0].node) for node in graph.nodes() if node.kind == "buffer" and len(node.args) == 2}
@@ -282,18 +279,17 @@ def _with_kept_reads(graph: Graph) -> Graph:
             kept.setdefault(id(read.node), []).append(read.view)
     if not kept:
         return graph
-    originals = {id(node): node for node in graph.nodes()}
     copies: dict[View, View] = {}
 
-    def change(node: Node, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        found = list(args)
-        for at, arg in enumerate(originals[id(node)].args):
-            now = args[at]
+    def change(node: Node, moved: Node) -> Node:
+        found = list(moved.args)
+        for at, arg in enumerate(node.args):
+            now = found[at]
             if isinstance(arg, View) and isinstance(now, View) and arg in kept.get(id(node), ()):
                 if now not in copies:
                     copies[now] = _copy(now, now.dtype, now.node.order, node.line)
                 found[at] = copies[now]
-        return tuple(found)
+        return moved if tuple(found) == moved.args else replace(moved, args=tuple(found))
 
     return rebuilt(graph, change)
 
@@ -320,16 +316,14 @@ def _with_late_stores(graph: Graph, *, every: bool) -> Graph:
     if not late:
         return graph
 
-    def change(node: Node, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        value = args[-1] if args else None
-        if id(node) not in late or not isinstance(value, View):
-            return args
+    def change(node: Node, moved: Node) -> Node:
+        if id(node) not in late:
+            return moved
+        value = moved.views[-1]
         if value.node.name == "fill" and value.node.kind == "elementwise":
-            number = value.node.args[0]
-            assert isinstance(number, float)
-            again = fill(number, value.shape, value.dtype, node.line)
-            again.order = node.order
-            return *args[:-1], whole(again)
-        return *args[:-1], _copy(value, value.dtype, node.order, node.line)
+            value = whole(replace(value.node, shape=value.shape, line=node.line, order=node.order))
+        else:
+            value = _copy(value, value.dtype, node.order, node.line)
+        return replace(moved, args=(*moved.args[:-1], value))
 
     return rebuilt(graph, change)
