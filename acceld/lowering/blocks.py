@@ -309,18 +309,19 @@ class _Regions:
         s = self.shape
         made = [f"{'h' if s.pre_norms else 'x'} @ w{one}.T" + (f" + b{one}" if s.qkv_bias else "") for one in "qkv"]
         if s.pre_norms:
-            name, title = "norm_qkv", f"{self._norm[0]}, then queries, keys and values."
-            norms = self._norm_weights()
-            body = f"h = {self._normed}\nreturn " + ", ".join(made)
+            name, title = "norm_qkv", f"{self._norm[0]}, then queries, keys and values"
+            norms, body = self._norm_weights(), f"h = {self._normed}\n"
         else:
-            name, title = "qkv", "Queries, keys and values, and the norms of queries and of keys."
-            norms = [self._values("gq", s.heads * s.head), self._values("gk", s.kv_heads * s.head)]
-            body = f"return normalized({made[0]}, gq), normalized({made[1]}, gk), {made[2]}"
+            name, title, norms, body = "qkv", "Queries, keys and values", [], ""
+        if s.whole_norms:
+            title += ", and the norms of queries and of keys"
+            norms += [self._values("gq", s.heads * s.head), self._values("gk", s.kv_heads * s.head)]
+            made = [f"normalized({made[0]}, gq)", f"normalized({made[1]}, gk)", made[2]]
         return self._region(
             name,
-            title,
+            f"{title}.",
             self._norm[1],
-            body,
+            f"{body}return {', '.join(made)}",
             s.layers,
             self._values("x", self.step.tokens, s.hidden),
             *norms,
@@ -848,16 +849,21 @@ class _Regions:
         )
 
     def shared_down(self, grouped: Grouped) -> Region:
-        """Return the region of the down product of the experts that every token uses."""
-        s = self.shape
+        """Return the region of the down product of the experts that every token uses.
+
+        In some models it also weights each token's result, by the sigmoid of a product of the token's normed input.
+        """
+        s, tokens = self.shape, self.step.tokens
+        more = [self._values("x", tokens, s.hidden), self._weights("ws", 1, s.hidden)] if grouped.shared_gate else []
         return self._region(
             "shared_down",
-            "Experts that every token has: down product.",
+            "Experts that every token has: down product" + (", times the token's weight." if more else "."),
             "",
-            "return h @ wd.T",
+            "return h @ wd.T" + (" / (1.0 + np.exp(-(x @ ws.T)))" if more else ""),
             self.routed_layers,
-            self._values("h", self.step.tokens, grouped.shared),
+            self._values("h", tokens, grouped.shared),
             self._weights("wd", s.hidden, grouped.shared),
+            *more,
         )
 
     def logits(self) -> Region:

@@ -86,10 +86,10 @@ class Family:
     """True if each layer has an attention window whenever the config has the key ``sliding_window``."""
     output_bias: bool = True
     """True if ``attention_bias`` adds a bias to the output product of attention, too."""
-    bare: bool = False
-    """True for OLMo 2, which does not norm the inputs of layers, but norms queries and keys over all their heads
-    together.
-    """
+    pre_norms: bool = True
+    """True if the inputs of attention and of the feed-forward layer are normed."""
+    whole_norms: bool = False
+    """True if the queries of all heads are normed together, and so are the keys."""
     granite: bool = False
     """True for Granite, whose config has factors for attention scores, residuals and logits."""
     llama4: bool = False
@@ -116,6 +116,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "qwen2": Family(qkv_bias=True),
     "qwen3": Family(head_norms=True, defaults={"head_dim": 128}),
+    "qwen2_moe": Family(qkv_bias=True, experts="num_experts", scores="softmax", defaults={"norm_topk_prob": False}),
     "qwen3_moe": Family(experts="num_experts", head_norms=True),
     "gemma": Family(defaults={"hidden_activation": "gelu_pytorch_tanh", "head_dim": 256}, gemma=True),
     "gemma2": Family(
@@ -145,8 +146,14 @@ FAMILIES: dict[str, Family] = {
     ),
     "phi3": Family(always_windowed=True),
     "olmo": Family(layer_norms=True, norm_parameters="", eps="layer_norm_eps", unsupported=("clip_qkv",)),
-    "olmo2": Family(post_norms=True, bare=True),
-    "olmo3": Family(post_norms=True, bare=True, period=4, defaults={"sliding_window": 4096}),
+    "olmo2": Family(post_norms=True, pre_norms=False, whole_norms=True),
+    "olmo3": Family(post_norms=True, pre_norms=False, whole_norms=True, period=4, defaults={"sliding_window": 4096}),
+    "olmoe": Family(
+        whole_norms=True,
+        experts="num_experts",
+        unsupported=("clip_qkv",),
+        keys={"intermediate_size": "moe_intermediate_size"},
+    ),
     "granite": Family(granite=True),
     "granitemoe": Family(granite=True, experts="num_local_experts", defaults={"norm_topk_prob": True}),
     "glm": Family(output_bias=False, pairs=True, defaults={**_GLM, "attention_bias": True}),
@@ -292,6 +299,8 @@ class Grouped:
     """True if the weights of the chosen experts add up to 1 before they are multiplied by ``scale``."""
     pair_ranked: bool
     """True if a group is ranked by the sum of its two best experts. Else it is ranked by its best expert."""
+    shared_gate: bool = False
+    """True if each token multiplies the result of the shared experts by the sigmoid of a product of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,10 +365,9 @@ class Shape:
     tempered: bool = False
     """True if queries of layers without positions are multiplied by a factor for each token."""
     pre_norms: bool = True
-    """True if the inputs of attention and of the feed-forward layer are normed.
-
-    Else the queries of all heads are normed together, and so are the keys.
-    """
+    """True if the inputs of attention and of the feed-forward layer are normed."""
+    whole_norms: bool = False
+    """True if the queries of all heads are normed together, and so are the keys."""
     bare_norms: bool = False
     """True if the norms of each head have no weights."""
     residual: float = 1.0
@@ -412,6 +420,8 @@ class _Reading:
             hint = "Divide the model's class, which needs no config: acceld model FILE.py:CLASS (docs/pytorch.md, 'A model of your own')."
             if not why:
                 hint = f"It has regions for {', '.join(FAMILIES)}. {hint}"
+            if kind is None:
+                raise self._error("the file names no model_type", f"{FORM[0].upper()}{FORM[1:]}. {hint}")
             raise self._error(f"acceld has no regions for model_type {kind!r}{why}", hint)
         self.family = FAMILIES[self.kind]
         given = {key: value for key, value in raw.items() if value is not None or key in _EMPTY_MEANS}
@@ -498,7 +508,7 @@ class _Reading:
         if bias and deep:
             raise self._error("attention_bias true is not supported for latent attention")
         self._quantization()
-        if family.bare and parts > 1:
+        if family.whole_norms and parts > 1:
             self.unread.append(
                 "the norms of queries and of keys are counted for a part's own heads, without the exchange of sums"
             )
@@ -545,7 +555,8 @@ class _Reading:
             pairs=family.pairs,
             still_layers=still,
             tempered=family.llama4 and still > 0 and self.truth("attn_temperature_tuning", True),
-            pre_norms=not family.bare,
+            pre_norms=family.pre_norms,
+            whole_norms=family.whole_norms,
             bare_norms=family.llama4,
             residual=self.number("residual_multiplier", 1.0) if family.granite else 1.0,
             logits=self._logits(),
@@ -701,7 +712,7 @@ class _Reading:
         return float(head**-0.5 * more * more)
 
     def _grouped(self, experts: int, active: int) -> Grouped:
-        """Return the sizes of the experts of DeepSeek, of GLM or of Llama 4."""
+        """Return the sizes of the experts of DeepSeek, of GLM, of Qwen2 or of Llama 4."""
         family = self.family
         if family.llama4:
             return Grouped(1, 1, self.divided("intermediate_size"), 1.0, "sigmoid", False, False, False)
@@ -726,15 +737,19 @@ class _Reading:
             raise self._error(f"topk_group {chosen} is more than the {groups} groups")
         if active > experts // groups * chosen:
             raise self._error(f"num_experts_per_tok {active} is more than the experts of {chosen} groups")
+        gated = self.kind == "qwen2_moe"
         return Grouped(
             groups,
             chosen,
-            self.divided("moe_intermediate_size") * self.whole("n_shared_experts", 1),
+            self.divided("shared_expert_intermediate_size")
+            if gated
+            else self.divided("moe_intermediate_size") * self.whole("n_shared_experts", 1),
             self.number("routed_scaling_factor", 1.0),
             family.scores,
             not soft,
             not soft,
             not soft,
+            gated,
         )
 
 

@@ -120,6 +120,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "gpt_neox": {**SMALL, "model_type": "gpt_neox", "rotary_pct": 0.5},
     "falcon": {**SMALL, "model_type": "falcon", "bias": False, "multi_query": True},
     "cohere": {**SMALL, "model_type": "cohere"},
+    "olmoe": {**SMALL, "model_type": "olmoe", "intermediate_size": 96, "num_experts": 8, "num_experts_per_tok": 2},
+    "qwen2_moe": {**SMALL, "model_type": "qwen2_moe", **EXPERTS, "shared_expert_intermediate_size": 128},
 }
 LLAMA_8B = Shape("llama", 4096, 32, 32, 8, 128, 14336, 128256, 1e-5, "bfloat16")
 
@@ -360,6 +362,32 @@ def test_olmo_norms_queries_over_all_heads_and_results_alone(tmp_path: Path) -> 
         assert np.allclose(found, made / np.sqrt((made**2).mean(-1, keepdims=True) + 1e-6) * g)
     assert np.allclose(v, x @ wv.T)
     assert "exchange of sums" in shape_of(tmp_path, KINDS["olmo2"], parts=2).unread[0]
+
+
+def test_olmoe_norms_queries_over_all_heads_after_the_norm_of_their_input(tmp_path: Path) -> None:
+    regions = {one.name: one for one in regions_of(shape_of(tmp_path, KINDS["olmoe"]), StepSize(1, 12, False))}
+    assert {one.shape for one in regions["expert"].operands} >= {(96, 160), (160, 96)}
+    rng = np.random.default_rng(0)
+    x, g, gq, gk = (rng.standard_normal(size) for size in ((12, 160), 160, 128, 64))
+    wq, wk, wv = (rng.standard_normal((rows, 160)) for rows in (128, 64, 64))
+
+    def normed(x: Any, g: Any) -> Any:
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * g
+
+    found = loaded(regions["norm_qkv"], tmp_path)[0]["forward"](x, g, gq, gk, wq, wk, wv)
+    h = normed(x, g)
+    for one, wanted in zip(found, (normed(h @ wq.T, gq), normed(h @ wk.T, gk), h @ wv.T), strict=True):
+        assert np.allclose(one, wanted)
+
+
+def test_qwen2_weights_the_result_of_its_shared_expert(tmp_path: Path) -> None:
+    regions = {one.name: one for one in regions_of(shape_of(tmp_path, KINDS["qwen2_moe"]), StepSize(1, 12, False))}
+    rng = np.random.default_rng(0)
+    h, wd, x, ws = (rng.standard_normal(size) for size in ((12, 128), (160, 128), (12, 160), (1, 160)))
+    found = loaded(regions["shared_down"], tmp_path)[0]["forward"](h, wd, x, ws)
+    assert np.allclose(found, h @ wd.T / (1.0 + np.exp(-(x @ ws.T))))
+    _, ids, weights = loaded(regions["router"], tmp_path)[0]["forward"](x, np.ones(160), rng.standard_normal((8, 160)))
+    assert ids.shape == (12, 2) and np.all(weights.sum(-1) < 1.0)
 
 
 def test_positions_turn_a_part_of_each_head_and_not_in_every_layer(tmp_path: Path) -> None:
@@ -604,6 +632,7 @@ def test_parts_share_heads_and_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
+        ({"model_type": None}, "config.json: the file names no model_type"),
         ({"model_type": "gpt2"}, "no regions for model_type 'gpt2'"),
         ({"hidden_size": "wide"}, "hidden_size must be a whole number of 1 or more, not 'wide'"),
         ({"rms_norm_eps": "1e-5"}, "rms_norm_eps must be a number above 0, not '1e-5'"),
