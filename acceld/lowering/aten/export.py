@@ -292,8 +292,9 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
             held = getattr(exported.graph_module, node.target)
             if not isinstance(held, torch.Tensor):
                 raise NotLowered(
-                    f"forward runs a graph inside of its graph ({node.target}), as torch.cond and torch.while_loop do, which "
-                    "is not lowered: compute all branches and choose by torch.where, or loop a fixed number of times"
+                    f"forward runs a graph inside of its graph ({node.target}), as torch.cond, torch.while_loop and "
+                    "flex_attention do, which is not lowered: compute all branches and choose by torch.where, loop a fixed "
+                    "number of times, or write attention as products, a mask and softmax"
                 )
             constants.append(_constant(node.name, held))
     arrays = {one.name: one.array for one in inputs} | {one.name: one.results[0] for one in calls if one.results}

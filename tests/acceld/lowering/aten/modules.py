@@ -443,6 +443,14 @@ class Reads(nn.Module):
         return x * x.max().item()
 
 
+class Nested(nn.Module):
+    """A graph inside of the graph."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = torch.cond(x.sum() > 0, lambda x: x + 1.0, lambda x: x - 1.0, (x,))
+        return found
+
+
 class NoModule:
     """A class that is no module."""
 

@@ -82,6 +82,10 @@ def test_modules_become_references_that_agree_with_them() -> None:
         (asked("Branches", ((4, 8), f)), r"branches on a value of an array at modules\.py:\d+: compute both branches"),
         (asked("Decides", ((4, 8), f)), r"branches on a value of an array at modules\.py:\d+: compute both branches"),
         (asked("Reads", ((4, 8), f)), r"at modules\.py:\d+: a number that is read from an array, as by item\(\)"),
+        (
+            asked("Nested", ((4, 8), f)),
+            r"as torch\.cond, torch\.while_loop and flex_attention do, which is not lowered",
+        ),
         (asked("NoModule", ((4, 8), f)), r"modules\.py: NoModule makes no torch\.nn\.Module: name a class"),
         (ModuleRequest("absent_place.py:Block"), r"there is no file \S+absent_place\.py"),
         (ModuleRequest("absent_place:Block"), "there is no Python module absent_place: name a file"),
