@@ -30,8 +30,8 @@ _NORM = '''def normalized(x, g):
 
 
 '''
-_LAYER_NORM = '''def normalized(x, g, c):
-    """Return x with mean 0 and variance 1, scaled by g and shifted by c, all computed in float32."""
+_LAYER_NORM = '''def normalized({parameters}):
+    """Return x with mean 0 and variance 1{and_then}, all computed in float32."""
     wide = cast(x, "float32")
     wide = wide - wide.mean(axis=-1, keepdims=True)
     return {layered}
@@ -173,11 +173,18 @@ class _Regions:
         ratio = f"wide / np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + {s.eps!r})"
         shifted = f'cast({ratio} * (1.0 + cast(g, "float32")), "{s.dtype}")'
         factor = f'({"1.0 + " if s.shifted_norms else ""}cast(g, "float32"))'
-        helpers = helpers.replace("{layered}", f'cast({ratio} * {factor} + cast(c, "float32"), "{s.dtype}")')
+        layered = ratio + (f" * {factor}" if "g" in s.norm_parameters else "")
+        layered += ' + cast(c, "float32")' if "c" in s.norm_parameters else ""
+        then = [said for name, said in (("g", "scaled by g"), ("c", "shifted by c")) if name in s.norm_parameters]
+        helpers = helpers.replace("{layered}", f'cast({layered}, "{s.dtype}")')
+        helpers = helpers.replace("{and_then}", ", ".join(["", *then])).replace("{parameters}", self._norm_arguments)
         helpers = helpers.replace("{bare}", f'cast({ratio}, "{s.dtype}")')
         helpers = helpers.replace("{normed}", shifted if s.shifted_norms else f'cast({ratio}, "{s.dtype}") * g')
         forward = f'def forward({names}):\n    """{title}"""\n' + "".join(f"    {line}\n" for line in body.splitlines())
-        return Region(name, _PRELUDE.format(title=title) + helpers + _drawn(operands) + forward, operands, count)
+        text = _PRELUDE.format(title=title) + helpers + _drawn(operands) + forward
+        if "math.erf" in body:
+            text = text.replace("import ml_dtypes", "import math\n\nimport ml_dtypes", 1)
+        return Region(name, text, operands, count)
 
     @property
     def _norm(self) -> tuple[str, str]:
@@ -187,11 +194,17 @@ class _Regions:
     @property
     def _normed(self) -> str:
         """Return the source text of the norm of a layer's input ``x``."""
-        return "normalized(x, g, c)" if self.shape.layer_norms else "normalized(x, g)"
+        return f"normalized({self._norm_arguments})"
+
+    @property
+    def _norm_arguments(self) -> str:
+        """Return the names of the arguments of the norm of a layer's input ``x``, with commas between them."""
+        return ", ".join(["x", *(self.shape.norm_parameters if self.shape.layer_norms else "g")])
 
     def _norm_weights(self) -> list[Operand]:
-        """Return the arguments of the norm of a layer's input: its weight, and its bias in a layer norm."""
-        return [self._values(name, self.shape.hidden) for name in ("gc" if self.shape.layer_norms else "g")]
+        """Return the arguments of the norm of a layer's input: its weight, and in most layer norms its bias."""
+        names = self.shape.norm_parameters if self.shape.layer_norms else "g"
+        return [self._values(name, self.shape.hidden) for name in names]
 
     def _weights(self, name: str, rows: int, columns: int) -> Operand:
         """Return an argument of a region: a matrix of weights of ``rows`` x ``columns``."""
@@ -243,7 +256,9 @@ class _Regions:
             )
         curve = {
             "silu": "a / (1.0 + np.exp(-a))",
+            "gelu": "0.5 * a * (1.0 + np.vectorize(math.erf)(a * 0.7071067811865476).astype(a.dtype))",
             "gelu_tanh": "0.5 * a * (1.0 + np.tanh(0.7978845608028654 * (a + 0.044715 * a * a * a)))",
+            "relu": "np.maximum(a, 0.0)",
             "relu2": "np.square(np.maximum(a, 0.0))",
         }[s.activation]
         return f"a = {gate}\nb = {curve}" + (f" * ({up})" if s.gated else "")
@@ -251,9 +266,14 @@ class _Regions:
     @property
     def _gate(self) -> str:
         """Return the name of the model's activation for docstrings, such as ``SiLU``."""
-        return {"silu": "SiLU", "gelu_tanh": "GELU", "relu2": "Squared ReLU", "clamped_silu": "clamped SiLU"}[
-            self.shape.activation
-        ]
+        return {
+            "silu": "SiLU",
+            "gelu": "GELU",
+            "gelu_tanh": "GELU",
+            "relu": "ReLU",
+            "relu2": "Squared ReLU",
+            "clamped_silu": "clamped SiLU",
+        }[self.shape.activation]
 
     def attending(self) -> list[Region]:
         """Return the regions of attention, from the norm before it to its output product."""
@@ -289,18 +309,19 @@ class _Regions:
         s = self.shape
         made = [f"{'h' if s.pre_norms else 'x'} @ w{one}.T" + (f" + b{one}" if s.qkv_bias else "") for one in "qkv"]
         if s.pre_norms:
-            name, title = "norm_qkv", f"{self._norm[0]}, then queries, keys and values."
-            norms = self._norm_weights()
-            body = f"h = {self._normed}\nreturn " + ", ".join(made)
+            name, title = "norm_qkv", f"{self._norm[0]}, then queries, keys and values"
+            norms, body = self._norm_weights(), f"h = {self._normed}\n"
         else:
-            name, title = "qkv", "Queries, keys and values, and the norms of queries and of keys."
-            norms = [self._values("gq", s.heads * s.head), self._values("gk", s.kv_heads * s.head)]
-            body = f"return normalized({made[0]}, gq), normalized({made[1]}, gk), {made[2]}"
+            name, title, norms, body = "qkv", "Queries, keys and values", [], ""
+        if s.whole_norms:
+            title += ", and the norms of queries and of keys"
+            norms += [self._values("gq", s.heads * s.head), self._values("gk", s.kv_heads * s.head)]
+            made = [f"normalized({made[0]}, gq)", f"normalized({made[1]}, gk)", made[2]]
         return self._region(
             name,
-            title,
+            f"{title}.",
             self._norm[1],
-            body,
+            f"{body}return {', '.join(made)}",
             s.layers,
             self._values("x", self.step.tokens, s.hidden),
             *norms,
@@ -828,16 +849,21 @@ class _Regions:
         )
 
     def shared_down(self, grouped: Grouped) -> Region:
-        """Return the region of the down product of the experts that every token uses."""
-        s = self.shape
+        """Return the region of the down product of the experts that every token uses.
+
+        In some models it also weights each token's result, by the sigmoid of a product of the token's normed input.
+        """
+        s, tokens = self.shape, self.step.tokens
+        more = [self._values("x", tokens, s.hidden), self._weights("ws", 1, s.hidden)] if grouped.shared_gate else []
         return self._region(
             "shared_down",
-            "Experts that every token has: down product.",
+            "Experts that every token has: down product" + (", times the token's weight." if more else "."),
             "",
-            "return h @ wd.T",
+            "return h @ wd.T" + (" / (1.0 + np.exp(-(x @ ws.T)))" if more else ""),
             self.routed_layers,
-            self._values("h", self.step.tokens, grouped.shared),
+            self._values("h", tokens, grouped.shared),
             self._weights("wd", s.hidden, grouped.shared),
+            *more,
         )
 
     def logits(self) -> Region:

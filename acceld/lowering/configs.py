@@ -18,15 +18,19 @@ from acceld.errors import UsageError, no_file
 FORM = "give the model's config.json, as Hugging Face has it"
 """Hint of the error for a file that is not a config.json."""
 
-Activation = Literal["silu", "gelu_tanh", "relu2", "clamped_silu"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "clamped_silu"]
 """Activation of the gate product in a gated feed-forward layer, or of the up product in a layer without a gate.
 
-``relu2`` is the square of ReLU. ``clamped_silu`` is the activation of gpt-oss: the gate and up products are clamped, and 1 is added to the up product.
+``gelu`` uses the error function, and ``gelu_tanh`` approximates it by a tanh. ``relu2`` is the square of ReLU. ``clamped_silu`` is the activation of gpt-oss: the gate and up products are clamped, and 1 is added to the up product.
 """
 _ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
     "swish": "silu",
+    "gelu": "gelu",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
     "relu2": "relu2",
 }
 
@@ -45,7 +49,11 @@ class Family:
     gemma: bool = False
     """True if norms multiply by 1 + g, and the config key ``hidden_activation`` names the activation."""
     layer_norms: bool = False
-    """True if norms subtract the mean and add a bias (layer norm). Else they are root-mean-square norms."""
+    """True if norms subtract the mean (layer norm). Else they are root-mean-square norms."""
+    norm_parameters: str = "gc"
+    """Parameters of layer norms: a weight ``g`` and a bias ``c``, one of the two, or none (``""``)."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """The usual names of config keys, by the names that this model's config has for them."""
     shifted: bool = False
     """True if norms multiply by 1 + g, as Nemotron's do."""
     eps: str = "rms_norm_eps"
@@ -55,7 +63,7 @@ class Family:
     bias_keys: tuple[str, str] = ("attention_bias", "mlp_bias")
     """Config keys that give biases to the products of attention, and to those of the feed-forward layer."""
     unsupported: tuple[str, ...] = ()
-    """Config keys that change a layer's work in a way which regions can not express if they are true."""
+    """Config keys that change a layer's work in a way which regions can not express, unless they are false or null."""
     post_norms: bool = False
     """True if the results of attention and of the feed-forward layer are normed before the residual is added."""
     qkv_bias: bool = False
@@ -78,10 +86,10 @@ class Family:
     """True if each layer has an attention window whenever the config has the key ``sliding_window``."""
     output_bias: bool = True
     """True if ``attention_bias`` adds a bias to the output product of attention, too."""
-    bare: bool = False
-    """True for OLMo 2, which does not norm the inputs of layers, but norms queries and keys over all their heads
-    together.
-    """
+    pre_norms: bool = True
+    """True if the inputs of attention and of the feed-forward layer are normed."""
+    whole_norms: bool = False
+    """True if the queries of all heads are normed together, and so are the keys."""
     granite: bool = False
     """True for Granite, whose config has factors for attention scores, residuals and logits."""
     llama4: bool = False
@@ -108,7 +116,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "qwen2": Family(qkv_bias=True),
     "qwen3": Family(head_norms=True, defaults={"head_dim": 128}),
+    "qwen2_moe": Family(qkv_bias=True, experts="num_experts", scores="softmax", defaults={"norm_topk_prob": False}),
     "qwen3_moe": Family(experts="num_experts", head_norms=True),
+    "gemma": Family(defaults={"hidden_activation": "gelu_pytorch_tanh", "head_dim": 256}, gemma=True),
     "gemma2": Family(
         defaults={**_GEMMA, "sliding_window": 4096, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
         gemma=True,
@@ -135,8 +145,15 @@ FAMILIES: dict[str, Family] = {
         defaults={**_GLM, "norm_topk_prob": True, "first_k_dense_replace": 1},
     ),
     "phi3": Family(always_windowed=True),
-    "olmo2": Family(post_norms=True, bare=True),
-    "olmo3": Family(post_norms=True, bare=True, period=4, defaults={"sliding_window": 4096}),
+    "olmo": Family(layer_norms=True, norm_parameters="", eps="layer_norm_eps", unsupported=("clip_qkv",)),
+    "olmo2": Family(post_norms=True, pre_norms=False, whole_norms=True),
+    "olmo3": Family(post_norms=True, pre_norms=False, whole_norms=True, period=4, defaults={"sliding_window": 4096}),
+    "olmoe": Family(
+        whole_norms=True,
+        experts="num_experts",
+        unsupported=("clip_qkv",),
+        keys={"intermediate_size": "moe_intermediate_size"},
+    ),
     "granite": Family(granite=True),
     "granitemoe": Family(granite=True, experts="num_local_experts", defaults={"norm_topk_prob": True}),
     "glm": Family(output_bias=False, pairs=True, defaults={**_GLM, "attention_bias": True}),
@@ -152,7 +169,7 @@ FAMILIES: dict[str, Family] = {
         output_bias=False,
         eps="layer_norm_eps",
         bias_keys=("use_qkv_bias", "mlp_bias"),
-        unsupported=("use_parallel_residual", "qk_layernorm"),
+        unsupported=("qk_layernorm",),
         defaults={"partial_rotary_factor": 0.25},
     ),
     "starcoder2": Family(
@@ -162,6 +179,41 @@ FAMILIES: dict[str, Family] = {
         eps="norm_epsilon",
         bias_keys=("use_bias", "use_bias"),
         defaults={"use_bias": True, "num_key_value_heads": 2, "hidden_act": "gelu_pytorch_tanh"},
+    ),
+    "gpt_neox": Family(
+        layer_norms=True,
+        gated=False,
+        eps="layer_norm_eps",
+        keys={"rotary_pct": "partial_rotary_factor"},
+        defaults={
+            "partial_rotary_factor": 0.25,
+            "hidden_act": "gelu",
+            "attention_bias": True,
+            "mlp_bias": True,
+        },
+    ),
+    "falcon": Family(
+        layer_norms=True,
+        gated=False,
+        eps="layer_norm_epsilon",
+        bias_keys=("bias", "bias"),
+        unsupported=("alibi",),
+        keys={
+            "n_layer": "num_hidden_layers",
+            "n_head": "num_attention_heads",
+            "num_kv_heads": "num_key_value_heads",
+            "ffn_hidden_size": "intermediate_size",
+            "activation": "hidden_act",
+        },
+        defaults={"hidden_act": "gelu"},
+    ),
+    "cohere": Family(
+        layer_norms=True,
+        norm_parameters="g",
+        pairs=True,
+        eps="layer_norm_eps",
+        unsupported=("use_qk_norm",),
+        defaults={"logit_scale": 0.0625},
     ),
     "smollm3": Family(defaults={"num_key_value_heads": 4, "no_rope_layer_interval": 4}),
     "llama4_text": Family(
@@ -247,6 +299,8 @@ class Grouped:
     """True if the weights of the chosen experts add up to 1 before they are multiplied by ``scale``."""
     pair_ranked: bool
     """True if a group is ranked by the sum of its two best experts. Else it is ranked by its best expert."""
+    shared_gate: bool = False
+    """True if each token multiplies the result of the shared experts by the sigmoid of a product of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +341,9 @@ class Shape:
     shifted_norms: bool = False
     """True if norms multiply by 1 + g instead of g."""
     layer_norms: bool = False
-    """True if norms subtract the mean and add a bias (layer norm)."""
+    """True if norms subtract the mean (layer norm)."""
+    norm_parameters: str = "gc"
+    """Parameters of layer norms: a weight ``g`` and a bias ``c``, one of the two, or none (``""``)."""
     gated: bool = True
     """True if the feed-forward layer has a gate product beside its up product."""
     post_norms: bool = False
@@ -309,10 +365,9 @@ class Shape:
     tempered: bool = False
     """True if queries of layers without positions are multiplied by a factor for each token."""
     pre_norms: bool = True
-    """True if the inputs of attention and of the feed-forward layer are normed.
-
-    Else the queries of all heads are normed together, and so are the keys.
-    """
+    """True if the inputs of attention and of the feed-forward layer are normed."""
+    whole_norms: bool = False
+    """True if the queries of all heads are normed together, and so are the keys."""
     bare_norms: bool = False
     """True if the norms of each head have no weights."""
     residual: float = 1.0
@@ -365,10 +420,15 @@ class _Reading:
             hint = "Divide the model's class, which needs no config: acceld model FILE.py:CLASS (docs/pytorch.md, 'A model of your own')."
             if not why:
                 hint = f"It has regions for {', '.join(FAMILIES)}. {hint}"
+            if kind is None:
+                raise self._error("the file names no model_type", f"{FORM[0].upper()}{FORM[1:]}. {hint}")
             raise self._error(f"acceld has no regions for model_type {kind!r}{why}", hint)
         self.family = FAMILIES[self.kind]
         given = {key: value for key, value in raw.items() if value is not None or key in _EMPTY_MEANS}
+        given = {self.family.keys.get(key, key): value for key, value in given.items()}
         self.raw = {**self.family.defaults, **given}
+        if self.kind == "falcon":
+            self._complete_falcon()
 
     def _error(self, message: str, hint: str = "") -> UsageError:
         return UsageError(f"{self.path}: {message}", hint=hint)
@@ -405,6 +465,13 @@ class _Reading:
             )
         return number // self.parts
 
+    def _complete_falcon(self) -> None:
+        """Add the sizes that a config of Falcon says by its switches: heads of keys, and the feed-forward width."""
+        if not self.truth("new_decoder_architecture"):
+            shared = self.truth("multi_query", True)
+            self.raw["num_key_value_heads"] = 1 if shared else self.raw.get("num_attention_heads")
+        self.raw.setdefault("intermediate_size", 4 * self.whole("hidden_size"))
+
     # parts of a shape
 
     def shape(self) -> Shape:
@@ -433,14 +500,15 @@ class _Reading:
         dense_layers = self._dense_layers(layers) if narrow or family.llama4 else 0
         window, windowed = (0, 0) if deep else self._windows(layers)
         bias = self.truth(family.bias_keys[0])
-        for key, refused in (dict.fromkeys(family.unsupported, True) | _NOT_CAUSAL).items():
-            if raw.get(key) is refused:
-                hint = "Divide the model's class, which needs no config: acceld model FILE.py:CLASS."
-                raise self._error(f"{key} {json.dumps(refused)} is not supported", hint)
+        changed = [key for key in family.unsupported if raw.get(key) not in (None, False)]
+        changed += [key for key, refused in _NOT_CAUSAL.items() if raw.get(key) is refused]
+        for key in changed:
+            hint = "Divide the model's class, which needs no config: acceld model FILE.py:CLASS."
+            raise self._error(f"{key} {json.dumps(raw[key])} is not supported", hint)
         if bias and deep:
             raise self._error("attention_bias true is not supported for latent attention")
         self._quantization()
-        if family.bare and parts > 1:
+        if family.whole_norms and parts > 1:
             self.unread.append(
                 "the norms of queries and of keys are counted for a part's own heads, without the exchange of sums"
             )
@@ -481,15 +549,17 @@ class _Reading:
             logits_softcap=self._cap("final_logit_softcapping"),
             renormalized=self.truth("norm_topk_prob"),
             layer_norms=family.layer_norms,
+            norm_parameters=family.norm_parameters,
             gated=family.gated,
             rotated=0 if rotated == head else rotated,
             pairs=family.pairs,
             still_layers=still,
             tempered=family.llama4 and still > 0 and self.truth("attn_temperature_tuning", True),
-            pre_norms=not family.bare,
+            pre_norms=family.pre_norms,
+            whole_norms=family.whole_norms,
             bare_norms=family.llama4,
             residual=self.number("residual_multiplier", 1.0) if family.granite else 1.0,
-            logits=self.number("logits_scaling", 1.0) if family.granite else 1.0,
+            logits=self._logits(),
             chunk=self.whole("attention_chunk_size") if family.llama4 and raw.get("attention_chunk_size") else 0,
             weighted_inputs=family.llama4,
             unread=tuple(self.unread),
@@ -500,6 +570,12 @@ class _Reading:
         if self.family.granite:
             return self.number("attention_multiplier", 1.0)
         return float(self.number("query_pre_attn_scalar", head) ** -0.5)
+
+    def _logits(self) -> float:
+        """Return the number by which logits are divided."""
+        if "logit_scale" in self.family.defaults:
+            return 1.0 / self.number("logit_scale", 1.0)
+        return self.number("logits_scaling", 1.0) if self.family.granite else 1.0
 
     def _rotated(self, head: int) -> int:
         """Return the number of a head's elements to which positions are applied."""
@@ -636,7 +712,7 @@ class _Reading:
         return float(head**-0.5 * more * more)
 
     def _grouped(self, experts: int, active: int) -> Grouped:
-        """Return the sizes of the experts of DeepSeek, of GLM or of Llama 4."""
+        """Return the sizes of the experts of DeepSeek, of GLM, of Qwen2 or of Llama 4."""
         family = self.family
         if family.llama4:
             return Grouped(1, 1, self.divided("intermediate_size"), 1.0, "sigmoid", False, False, False)
@@ -661,15 +737,19 @@ class _Reading:
             raise self._error(f"topk_group {chosen} is more than the {groups} groups")
         if active > experts // groups * chosen:
             raise self._error(f"num_experts_per_tok {active} is more than the experts of {chosen} groups")
+        gated = self.kind == "qwen2_moe"
         return Grouped(
             groups,
             chosen,
-            self.divided("moe_intermediate_size") * self.whole("n_shared_experts", 1),
+            self.divided("shared_expert_intermediate_size")
+            if gated
+            else self.divided("moe_intermediate_size") * self.whole("n_shared_experts", 1),
             self.number("routed_scaling_factor", 1.0),
             family.scores,
             not soft,
             not soft,
             not soft,
+            gated,
         )
 
 

@@ -79,8 +79,13 @@ def cases(summary: Path) -> Iterator[ImportedKernel]:
                     yield ImportedKernel(
                         name, case["values"], summary.parent / one["task"], summary.parent / one["kernel"]
                     )
-        except (KeyError, TypeError, AttributeError) as error:
+        except KeyError as error:
             raise UsageError(f"{summary}: {operator} has no {error}", hint="each case has values and impls") from error
+        except (TypeError, AttributeError) as error:
+            raise UsageError(
+                f"{summary}: {operator} is no operator of NKIBench's summary",
+                hint="an operator is an object with cases, and each case has values and impls",
+            ) from error
 
 
 def write_workload(case: ImportedKernel, folder: Path) -> Path:

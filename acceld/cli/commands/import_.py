@@ -37,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Import the source. Return 1 if one of several kernels or problems could not be imported."""
+    if arguments.source == ["kernelbench"] and not Path("kernelbench").exists():
+        raise UsageError("kernelbench needs a folder", hint="acceld import kernelbench DIR")
     if arguments.source[0] == "kernelbench" and len(arguments.source) == 2:
         return _kernelbench(Path(arguments.source[1]), Path(arguments.into), arguments)
     if len(arguments.source) != 1:
@@ -78,24 +80,29 @@ def _kernelbench(source: Path, folder: Path, arguments: argparse.Namespace) -> i
     from acceld.cli.modules import write_module_workload
     from acceld.lowering.aten.requests import ModuleRequest, Refused, module_references
 
+    if not source.is_dir():
+        raise UsageError(f"there is no folder {source}", hint="name a copy of KernelBench, or a folder of its problems")
     files = [
         one for one in sorted(source.rglob("*.py")) if "get_init_inputs" in one.read_text("utf-8", errors="replace")
     ]
     files = [one for one in files if (arguments.only or "") in one.stem]
     if not files:
         raise UsageError(f"{source} has no problem of KernelBench", hint="a problem is a .py file with get_init_inputs")
+    names = {one: f"{one.parent.name}_{one.stem}".rstrip("_") for one in files}
+    there = [one for one in files if (folder / names[one]).exists()]
+    if there:
+        say(f"{figures.many(len(there), 'problem')} in {folder} already; remove a workload's folder to import it again")
+    files = [one for one in files if one not in there]
     made: list[str] = []
     refused: list[dict[str, str]] = []
     # A problem runs as KernelBench runs it: in training mode, so that a batch norm takes the batch's statistics.
     requests = [ModuleRequest(f"{one}:Model", training=True, reduced=arguments.reduced) for one in files]
     for file, found in zip(files, module_references(requests), strict=True):
-        name = f"{file.parent.name}_{file.stem}".rstrip("_")
+        name = names[file]
         try:
             if isinstance(found, Refused):
                 raise UsageError(found.why)
             place = folder / name
-            if place.exists():
-                raise UsageError(f"{place} exists already", hint="name another folder with --into")
             lowered = write_module_workload(found, place, name=name)
             made.append(str(place))
             if not lowered.kernels:
@@ -107,7 +114,8 @@ def _kernelbench(source: Path, folder: Path, arguments: argparse.Namespace) -> i
         print_json({"workloads": made, "refused": refused})
     else:
         kernels = len(files) - len(refused)
-        say(f"{len(files)} problems: {len(made)} workloads in {folder}, {kernels} with a lowered kernel")
+        what = f"{figures.many(len(files), 'problem')}: {figures.many(len(made), 'workload')} in {folder}"
+        say(f"{what}, {kernels} with a lowered kernel")
     return 1 if refused else 0
 
 

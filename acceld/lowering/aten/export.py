@@ -194,9 +194,9 @@ def exported_of(subject: Subject) -> ExportedProgram:
     except Exception as error:  # torch.export runs the module's code, so any exception is possible
         words = [line for line in str(error).splitlines() if line.strip()]
         if isinstance(error, GuardOnDataDependentSymNode):
-            place = re.search(r"Caused by: \(\S*?([\w.-]+\.py:\d+) in ", str(error))
+            place = _line("", error)
             raise _NotMade(
-                f"forward branches on a value of an array{f' at {place[1]}' if place else ''}: compute both branches, and "
+                f"forward branches on a value of an array{f' at {place}' if place else ''}: compute both branches, and "
                 "choose by torch.where"
             ) from error
         line = _line("", error)
@@ -292,8 +292,9 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
             held = getattr(exported.graph_module, node.target)
             if not isinstance(held, torch.Tensor):
                 raise NotLowered(
-                    f"forward runs a graph inside of its graph ({node.target}), as torch.cond and torch.while_loop do, which "
-                    "is not lowered: compute all branches and choose by torch.where, or loop a fixed number of times"
+                    f"forward runs a graph inside of its graph ({node.target}), as torch.cond, torch.while_loop and "
+                    "flex_attention do, which is not lowered: compute all branches and choose by torch.where, loop a fixed "
+                    "number of times, or write attention as products, a mask and softmax"
                 )
             constants.append(_constant(node.name, held))
     arrays = {one.name: one.array for one in inputs} | {one.name: one.results[0] for one in calls if one.results}
@@ -576,6 +577,8 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL, *, numbers: bool
     where, _, name = request["module"].rpartition(":")
     if not where:
         where, name = name, "Model"
+    if where.endswith(".py") and not Path(where).is_file():
+        raise NotLowered(f"there is no file {Path(where).absolute()}")
     text = Path(where).read_text("utf-8") if where.endswith(".py") else ""
     if request.get("reduced"):
         text = reduced(text, least, numbers=numbers)
@@ -593,6 +596,8 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL, *, numbers: bool
         values = list(initial()) if initial is not None and not settings else []
         with _Untouched():
             found = made(*values, **settings) if not isinstance(made, torch.nn.Module) else made
+        if not isinstance(found, torch.nn.Module):
+            raise NotLowered(f"{where}: {name} makes no torch.nn.Module: name a class that derives from it")
         found.train(bool(request.get("training")))
         if dtype := request.get("dtype"):
             _convert(found, getattr(torch, dtype))
@@ -608,11 +613,22 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL, *, numbers: bool
             raise NotLowered("the shapes of the arguments of forward are not known: give --arg for each array")
     except NotLowered:
         raise
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{where}.".startswith(f"{error.name}."):
+            raise _not_made(where, error) from error
+        raise NotLowered(
+            f"there is no Python module {error.name}: name a file as FILE.py:CLASS, or run acceld in the folder that has it"
+        ) from error
     except Exception as error:  # a user's module may raise anything, and the command reports it
-        own = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == where]
-        place = f"{where}:{own[-1]}" if own else where
-        raise _NotMade(f"{place}: the module can not be made: {type(error).__name__}: {error}") from error
+        raise _not_made(where, error) from error
     return Subject(f"forward of {request['module']}", found, arguments, draw, named)
+
+
+def _not_made(where: str, error: Exception) -> NotLowered:
+    """Return the error for a module whose file ``where`` raised ``error``, with the line of the file."""
+    own = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == where]
+    place = f"{where}:{own[-1]}" if own else where
+    return _NotMade(f"{place}: the module can not be made: {type(error).__name__}: {error}")
 
 
 def _convert(module: torch.nn.Module, dtype: torch.dtype) -> None:

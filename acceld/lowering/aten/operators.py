@@ -1911,6 +1911,8 @@ def written(
     if writer is None:
         if operator in RANDOM:
             raise NotLowered(f"aten.{operator} is random: it is not lowered; pass its result as an argument of forward")
+        if operator == "_local_scalar_dense":
+            raise NotLowered("a number that is read from an array, as by item(), is not lowered; leave it an array")
         raise NotLowered(f"aten.{operator} is not lowered; write it with other operators of torch")
     try:
         inspect.signature(writer).bind(out, *args, **named)

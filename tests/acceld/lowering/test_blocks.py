@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "stablelm": {**SMALL, "model_type": "stablelm", "use_qkv_bias": True},
     "starcoder2": {**SMALL, "model_type": "starcoder2", "hidden_act": "gelu_pytorch_tanh", "sliding_window": 24},
     "glm": {**SMALL, "model_type": "glm"},
+    "gemma": {**SMALL, "model_type": "gemma"},
+    "olmo": {**SMALL, "model_type": "olmo"},
+    "gpt_neox": {**SMALL, "model_type": "gpt_neox", "rotary_pct": 0.5},
+    "falcon": {**SMALL, "model_type": "falcon", "bias": False, "multi_query": True},
+    "cohere": {**SMALL, "model_type": "cohere"},
+    "olmoe": {**SMALL, "model_type": "olmoe", "intermediate_size": 96, "num_experts": 8, "num_experts_per_tok": 2},
+    "qwen2_moe": {**SMALL, "model_type": "qwen2_moe", **EXPERTS, "shared_expert_intermediate_size": 128},
 }
 LLAMA_8B = Shape("llama", 4096, 32, 32, 8, 128, 14336, 128256, 1e-5, "bfloat16")
 
@@ -306,6 +314,42 @@ def test_layer_norms_subtract_the_mean_and_layers_without_a_gate_have_one_produc
         assert np.allclose(forward["logits"](x, g, c, w), scaled @ w.T)
 
 
+def test_norms_have_the_parameters_of_the_model(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((12, 160)), rng.standard_normal((200, 160))
+    given = {"g": rng.standard_normal(160), "c": rng.standard_normal(160)}
+    normed = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    for kind, parameters, factor in (("olmo", "", 1.0), ("cohere", "g", 0.0625), ("gpt_neox", "gc", 1.0)):
+        last = regions_of(shape_of(tmp_path, KINDS[kind]), StepSize(12, 12, True))[-1]
+        wanted = normed * (given["g"] if "g" in parameters else 1.0) + (given["c"] if "c" in parameters else 0.0)
+        found = loaded(last, tmp_path)[0]["forward"](x, *[given[name] for name in parameters], w)
+        assert np.allclose(found, wanted @ w.T * factor)
+
+
+def test_gpt_neox_and_falcon_have_their_own_names_for_sizes(tmp_path: Path) -> None:
+    neox = shape_of(tmp_path, KINDS["gpt_neox"])
+    assert (neox.rotated, neox.activation, neox.qkv_bias, neox.output_bias, neox.layer_bias) == (
+        16,
+        "gelu",
+        *[True] * 3,
+    )
+    assert shape_of(tmp_path, {**KINDS["gpt_neox"], "hidden_act": "gelu_new"}).activation == "gelu_tanh"
+    sizes = {"hidden_size": 128, "vocab_size": 200, "n_layer": 3, "n_head": 4, "num_kv_heads": 2}
+    for change, kv_heads, width in (
+        ({}, 1, 512),
+        ({"multi_query": False}, 4, 512),
+        ({"new_decoder_architecture": True, "ffn_hidden_size": 320}, 2, 320),
+    ):
+        found = shape_of(tmp_path, {"model_type": "falcon", **sizes, **change})
+        assert (found.layers, found.heads, found.kv_heads, found.intermediate) == (3, 4, kv_heads, width)
+        assert not found.gated and not found.qkv_bias and not found.layer_bias
+    x, w = np.random.default_rng(0).standard_normal((2, 12, 128))[..., :128], np.eye(128)
+    up = next(one for one in regions_of(found, StepSize(1, 12, False)) if one.name == "norm_up")
+    normed = (x[0] - x[0].mean(-1, keepdims=True)) / np.sqrt(x[0].var(-1, keepdims=True) + 1e-5)
+    curve = normed * 0.5 * (1.0 + np.vectorize(math.erf)(normed / np.sqrt(2.0)))
+    assert np.allclose(loaded(up, tmp_path)[0]["forward"](x[0], np.ones(128), np.zeros(128), w), curve)
+
+
 def test_olmo_norms_queries_over_all_heads_and_results_alone(tmp_path: Path) -> None:
     regions = {one.name: one for one in regions_of(shape_of(tmp_path, KINDS["olmo2"]), StepSize(1, 12, False))}
     assert list(regions) == ["qkv", "rope", "attention", "attention_output", "gate_up", "down", "post_norm", "logits"]
@@ -318,6 +362,32 @@ def test_olmo_norms_queries_over_all_heads_and_results_alone(tmp_path: Path) -> 
         assert np.allclose(found, made / np.sqrt((made**2).mean(-1, keepdims=True) + 1e-6) * g)
     assert np.allclose(v, x @ wv.T)
     assert "exchange of sums" in shape_of(tmp_path, KINDS["olmo2"], parts=2).unread[0]
+
+
+def test_olmoe_norms_queries_over_all_heads_after_the_norm_of_their_input(tmp_path: Path) -> None:
+    regions = {one.name: one for one in regions_of(shape_of(tmp_path, KINDS["olmoe"]), StepSize(1, 12, False))}
+    assert {one.shape for one in regions["expert"].operands} >= {(96, 160), (160, 96)}
+    rng = np.random.default_rng(0)
+    x, g, gq, gk = (rng.standard_normal(size) for size in ((12, 160), 160, 128, 64))
+    wq, wk, wv = (rng.standard_normal((rows, 160)) for rows in (128, 64, 64))
+
+    def normed(x: Any, g: Any) -> Any:
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * g
+
+    found = loaded(regions["norm_qkv"], tmp_path)[0]["forward"](x, g, gq, gk, wq, wk, wv)
+    h = normed(x, g)
+    for one, wanted in zip(found, (normed(h @ wq.T, gq), normed(h @ wk.T, gk), h @ wv.T), strict=True):
+        assert np.allclose(one, wanted)
+
+
+def test_qwen2_weights_the_result_of_its_shared_expert(tmp_path: Path) -> None:
+    regions = {one.name: one for one in regions_of(shape_of(tmp_path, KINDS["qwen2_moe"]), StepSize(1, 12, False))}
+    rng = np.random.default_rng(0)
+    h, wd, x, ws = (rng.standard_normal(size) for size in ((12, 128), (160, 128), (12, 160), (1, 160)))
+    found = loaded(regions["shared_down"], tmp_path)[0]["forward"](h, wd, x, ws)
+    assert np.allclose(found, h @ wd.T / (1.0 + np.exp(-(x @ ws.T))))
+    _, ids, weights = loaded(regions["router"], tmp_path)[0]["forward"](x, np.ones(160), rng.standard_normal((8, 160)))
+    assert ids.shape == (12, 2) and np.all(weights.sum(-1) < 1.0)
 
 
 def test_positions_turn_a_part_of_each_head_and_not_in_every_layer(tmp_path: Path) -> None:
@@ -562,12 +632,13 @@ def test_parts_share_heads_and_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
+        ({"model_type": None}, "config.json: the file names no model_type"),
         ({"model_type": "gpt2"}, "no regions for model_type 'gpt2'"),
         ({"hidden_size": "wide"}, "hidden_size must be a whole number of 1 or more, not 'wide'"),
         ({"rms_norm_eps": "1e-5"}, "rms_norm_eps must be a number above 0, not '1e-5'"),
         ({"rms_norm_eps": 0}, "rms_norm_eps must be a number above 0, not 0"),
         ({"vocab_size": None}, "vocab_size must be a whole number of 1 or more, not None"),
-        ({"hidden_act": "gelu"}, "hidden_act 'gelu' is not supported"),
+        ({"hidden_act": "mish"}, "hidden_act 'mish' is not supported"),
         ({"attention_bias": "yes"}, "attention_bias must be true or false, not 'yes'"),
         ({"num_key_value_heads": 3}, "4 heads of queries can not share 3 heads of keys equally"),
         ({"num_key_value_heads": 8}, "4 heads of queries can not share 8 heads of keys equally"),
@@ -578,6 +649,8 @@ def test_parts_share_heads_and_columns(tmp_path: Path) -> None:
         ({"model_type": "qwen3", "layer_types": ["full_attention"]}, "layer_types must name each of the 2 layers"),
         ({"model_type": "qwen3", "layer_types": ["linear_attention"] * 2}, "'linear_attention' is not supported"),
         ({"model_type": "stablelm", "qk_layernorm": True}, "qk_layernorm true is not supported"),
+        ({"model_type": "olmo", "clip_qkv": 8.0}, "clip_qkv 8.0 is not supported"),
+        ({"model_type": "falcon", "alibi": True}, "alibi true is not supported"),
         ({"model_type": "gemma3_text", "use_bidirectional_attention": True}, "use_bidirectional_attention true is not"),
         ({"is_causal": False}, "is_causal false is not supported"),
         ({"model_type": "nemotron", "norm_eps": "0"}, "norm_eps must be a number above 0, not '0'"),

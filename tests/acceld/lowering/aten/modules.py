@@ -427,6 +427,34 @@ class Branches(nn.Module):
         return x * 2.0 if x.sum().item() > 0 else x
 
 
+class Decides(nn.Module):
+    """A branch on the truth of an array."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.sum() > 0:
+            return x * 2.0
+        return x
+
+
+class Reads(nn.Module):
+    """A number that is read from an array."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * x.max().item()
+
+
+class Nested(nn.Module):
+    """A graph inside of the graph."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = torch.cond(x.sum() > 0, lambda x: x + 1.0, lambda x: x - 1.0, (x,))
+        return found
+
+
+class NoModule:
+    """A class that is no module."""
+
+
 class Turns(nn.Module):
     """Cosines of rotary positions, which are counted in a buffer."""
 

@@ -80,6 +80,15 @@ def test_modules_become_references_that_agree_with_them() -> None:
         (asked("Absent", ((4, 8), f)), r"modules\.py has no class Absent; Known: Block"),
         (asked("Inverse", ((4, 4), f)), r"torch\.linalg\.inv is not lowered; pass its result as an argument"),
         (asked("Branches", ((4, 8), f)), r"branches on a value of an array at modules\.py:\d+: compute both branches"),
+        (asked("Decides", ((4, 8), f)), r"branches on a value of an array at modules\.py:\d+: compute both branches"),
+        (asked("Reads", ((4, 8), f)), r"at modules\.py:\d+: a number that is read from an array, as by item\(\)"),
+        (
+            asked("Nested", ((4, 8), f)),
+            r"as torch\.cond, torch\.while_loop and flex_attention do, which is not lowered",
+        ),
+        (asked("NoModule", ((4, 8), f)), r"modules\.py: NoModule makes no torch\.nn\.Module: name a class"),
+        (ModuleRequest("absent_place.py:Block"), r"there is no file \S+absent_place\.py"),
+        (ModuleRequest("absent_place:Block"), "there is no Python module absent_place: name a file"),
         (asked("Empty", ((4, 8), f)), "output 2 of the module has no elements: leave it out"),
         (asked("Fixed", ((4, 8), f)), "depend on no array: let forward read one of its arguments"),
         (asked("Writes", ((4, 8), f)), "writes its argument x"),
@@ -496,5 +505,30 @@ def test_import_of_kernelbench_needs_a_folder_with_problems(
     (tmp_path / "some.py").write_text("x = 1\n", encoding="utf-8")
     assert main(["import", "kernelbench", "."]) == 2
     assert "has no problem of KernelBench" in capsys.readouterr().err
+    assert main(["import", "kernelbench", "absent"]) == 2
+    assert "there is no folder absent" in capsys.readouterr().err
+    assert main(["import", "kernelbench"]) == 2
+    assert "kernelbench needs a folder" in capsys.readouterr().err
     assert main(["import", "a", "b"]) == 2
     assert "import takes exactly one source" in capsys.readouterr().err
+
+
+def test_import_of_kernelbench_goes_on_after_the_problems_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "level1").mkdir()
+    for name in ("1_Twice", "2_Twice"):
+        (tmp_path / "level1" / f"{name}.py").write_text(
+            "import torch\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return 2.0 * x\n\n"
+            "def get_inputs():\n    return [torch.rand(4, 8)]\n\ndef get_init_inputs():\n    return []\n"
+        )
+    assert main(["import", "kernelbench", "level1", "--only", "1_Twice"]) == 0
+    before = (tmp_path / "workloads" / "level1_1_Twice" / "workload.toml").stat().st_mtime_ns
+    capsys.readouterr()
+    assert main(["import", "kernelbench", "level1"]) == 0
+    told = capsys.readouterr().err
+    assert "1 problem in workloads already; remove a workload's folder to import it again" in told
+    assert "1 problem: 1 workload in workloads, 1 with a lowered kernel" in told
+    assert (tmp_path / "workloads" / "level1_1_Twice" / "workload.toml").stat().st_mtime_ns == before
+    assert (tmp_path / "workloads" / "level1_2_Twice").is_dir()
