@@ -1,0 +1,92 @@
+"""Zygotes that the tests of one process share. A start imports numpy and the front ends, which takes longer than most tests'
+jobs; a daemon, too, gives all its jobs to the same zygotes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+from collections import defaultdict
+
+import pytest
+
+from acceld.child import child
+from acceld.evaluate.sandbox import process
+from acceld.evaluate.sandbox.process import Zygote
+
+
+class _Running:
+    """A zygote's process and the socket to it, used as :class:`Zygote` uses asyncio's processes, but by no event loop."""
+
+    stderr = None
+
+    def __init__(self, tasks: str) -> None:
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.channel.setblocking(False)
+        start = child(process._ZYGOTE, tasks, str(theirs.fileno()), environment=process._ENVIRONMENT)
+        with theirs:
+            self._process = subprocess.Popen(
+                start.command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                env=start.environment,
+                cwd="/",
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.poll()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def end(self) -> None:
+        self.channel.close()
+        self._process.wait()
+
+
+class IdleZygotes:
+    """Keeps zygotes that were stopped for the next ones with the same tasks and the same PYTHONPATH."""
+
+    def __init__(self) -> None:
+        self._idle: defaultdict[tuple[str, str | None], list[_Running]] = defaultdict(list)
+
+    def share(self, patch: pytest.MonkeyPatch) -> None:
+        """Let every zygote of this process take a running process, and give it back when it stops."""
+
+        def key(zygote: Zygote) -> tuple[str, str | None]:
+            return json.dumps(zygote.tasks), os.environ.get("PYTHONPATH")
+
+        async def start(zygote: Zygote) -> None:
+            idle = self._idle[key(zygote)]
+            while idle:
+                running = idle.pop()
+                if running.returncode is None:
+                    break
+                running.end()
+            else:
+                running = _Running(json.dumps(zygote.tasks))
+                greeting = await asyncio.get_running_loop().sock_recv(running.channel, 100)
+                assert greeting == b"ready"
+            zygote._process, zygote._socket = running, running.channel  # type: ignore[assignment]  # what it uses of these
+
+        async def close(zygote: Zygote) -> None:
+            running, zygote._process, zygote._socket = zygote._process, None, None
+            if running is not None:
+                self._idle[key(zygote)].append(running)  # type: ignore[arg-type]  # the one above
+
+        patch.setattr(Zygote, "_start", start)
+        patch.setattr(Zygote, "_close", close)
+
+    def end(self) -> None:
+        """End all processes."""
+        for running in [one for kept in self._idle.values() for one in kept]:
+            running.end()
