@@ -51,7 +51,9 @@ def _import_tests_from_another_one_on() -> None:
     """Import all test modules, in each worker from another one on. In a new checkout, workers that import in one order compile
     the same modules at the same time, each worker all of them; here each reads most of what the other workers compiled.
     """
-    names = sorted(".".join(path.relative_to(_TESTS.parent).with_suffix("").parts) for path in _TESTS.rglob("test_*.py"))
+    names = sorted(
+        ".".join(path.relative_to(_TESTS.parent).with_suffix("").parts) for path in _TESTS.rglob("test_*.py")
+    )
     worker, workers = int(os.environ["PYTEST_XDIST_WORKER"][2:]), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
     first = len(names) * worker // workers
     for name in names[first:] + names[:first]:

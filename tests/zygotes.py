@@ -48,6 +48,9 @@ class _Running:
         self._process.kill()
         self._process.wait()
 
+    async def wait(self) -> None:
+        await asyncio.to_thread(self._process.wait)
+
     def end(self) -> None:
         self.channel.close()
         self._process.wait()
@@ -61,6 +64,8 @@ class IdleZygotes:
 
     def share(self, patch: pytest.MonkeyPatch) -> None:
         """Let every zygote of this process take a running process, and give it back when it stops."""
+
+        close_own = Zygote._close
 
         def key(zygote: Zygote) -> tuple[str, str | None]:
             return json.dumps(zygote.tasks), os.environ.get("PYTHONPATH")
@@ -79,9 +84,12 @@ class IdleZygotes:
             zygote._process, zygote._socket = running, running.channel  # type: ignore[assignment]  # what it uses of these
 
         async def close(zygote: Zygote) -> None:
-            running, zygote._process, zygote._socket = zygote._process, None, None
-            if running is not None:
-                self._idle[key(zygote)].append(running)  # type: ignore[arg-type]  # the one above
+            running: object = zygote._process
+            if isinstance(running, _Running):
+                zygote._process = zygote._socket = None
+                self._idle[key(zygote)].append(running)
+            else:  # a fixture of a module started it
+                await close_own(zygote)
 
         patch.setattr(Zygote, "_start", start)
         patch.setattr(Zygote, "_close", close)
