@@ -243,7 +243,12 @@ def test_all_refusals_are_no_examples() -> None:
 def suggested() -> Iterator[tuple[str, str]]:
     """Yield place and words of each acceld command in a text of the package; a value in it is written ``_``."""
     for path in sorted(Path(acceld.__file__).parent.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        whole = path.read_text(encoding="utf-8")
+        if "acceld " not in whole:
+            continue
+        for node in ast.walk(ast.parse(whole)):
+            if not isinstance(node, ast.JoinedStr | ast.Constant):
+                continue
             parts = node.values if isinstance(node, ast.JoinedStr) else [node]
             text = "".join(
                 part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else "_" for part in parts

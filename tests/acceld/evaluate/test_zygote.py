@@ -185,6 +185,15 @@ async def test_a_job_that_something_kills_each_time_dies_of_it(
     assert sum("is done again" in one.message for one in caplog.records) == TRIES - 1
 
 
+async def test_stopping_a_zygote_ends_its_process() -> None:
+    zygote = Zygote({}, level=Level.L1)
+    await zygote.start()
+    ended = zygote.pid
+    assert ended is not None and _alive(ended)
+    await zygote.stop()
+    assert zygote.pid is None and not _alive(ended)
+
+
 async def test_a_zygote_that_is_stopped_is_replaced(zygote: Zygote) -> None:
     assert zygote.pid is not None
     stopped = zygote.pid
