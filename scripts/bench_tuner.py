@@ -45,8 +45,8 @@ _MANY = 1_000_000
 
 
 async def beam(tuner: Tuner, root: Tuned) -> None:
-    """Tune a kernel by beam search: in each round, try the most promising untried moves of the few fastest
-    kernels that have any.
+    """Tune a kernel by beam search: in each round, try the most promising untried moves of a few kernels, the fastest
+    that have any.
     """
     while tuner.left > 0:
         front = [one for one in tuner.fastest() if one.is_open][:4]

@@ -227,7 +227,8 @@ def _identity(node: Node) -> object:
 
 
 def _cheaper(node: Node, uses: Uses, rules: Mapping[str, tuple[Rule, ...]] | None = None) -> View:
-    """Return the replacement of a node by the first rule that applies; the node's own value if no rule applies.
+    """Return the value that the first applicable rule puts in place of a node; the node's own value if no rule
+    applies.
 
     ``rules`` has rules by the kind of node; None stands for :data:`RULES`.
     """
@@ -464,9 +465,9 @@ def _small_fold(node: Node, uses: Uses) -> View | None:
 
 
 def _opened_part(part: View, node: Node, uses: Uses) -> View | None:
-    """Return a part of an element-wise result, computed from the corresponding parts of its operands.
+    """Return a part of an element-wise result as the same function of parts of the operands.
 
-    Return None if these parts are not strided views of the operands. ``node`` is the node that reads the part.
+    Return None if one of these parts is no strided view of its operand. ``node`` is the node that reads the part.
     """
     inner = part.node
     args = [through(part, arg) if isinstance(arg, View) else arg for arg in inner.args]
@@ -1010,7 +1011,7 @@ def _folded_apart(node: Node, uses: Uses) -> View | None:
     own = dense(made.shape)
 
     def placed(axis: tuple[int, int]) -> int:
-        """Return the stride of an operand's axis in the result of the first reduction."""
+        """Return the stride that an axis of the operand has in the result of the first of the two reductions."""
         return next(to * (axis[1] // s) for (n, s), to in zip(inner, own, strict=True) if s <= axis[1] < n * s)
 
     ends = [*zip(source.shape[:kept], source.strides[:kept], strict=True), *near]
@@ -1021,7 +1022,9 @@ def _folded_apart(node: Node, uses: Uses) -> View | None:
 
 
 def _of_parts(node: Node) -> str:
-    """Return the dtype of the parts of a reduction: sums and products of narrow floats are kept as float32."""
+    """Return the dtype in which a divided reduction keeps the results of its parts. Sums and products of narrow
+    floats are kept as float32.
+    """
     return "float32" if node.dtype in ("bfloat16", "float16") and node.name in NEUTRAL else node.dtype
 
 

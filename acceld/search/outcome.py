@@ -156,7 +156,9 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """Figures from the evaluation of a run's baseline or best kernel; each is None without an evaluation."""
+    """The figures of one evaluation, that of a run's baseline or of its best kernel. Each figure is None without an
+    evaluation.
+    """
 
     latency_us: float | None = None
     percent_of_peak: float | None = None
@@ -245,7 +247,9 @@ def outcome(
 
 
 def _failing(candidates: Sequence[Candidate]) -> str:
-    """Return the failure that every evaluated candidate has, with its remedy; "" without one."""
+    """Return the failure that all evaluated candidates have in common, with its remedy; "" if they have none in
+    common.
+    """
     found = {c.evaluation.failure for c in candidates if c.evaluation and c.parent is not None}
     told = {f"{one.message}. {one.hint}".rstrip(". ") if one else "" for one in found}
     return told.pop() if len(told) == 1 else ""
@@ -259,8 +263,8 @@ def _new_notes(before: Profile | None, after: Profile | None) -> tuple[str, ...]
 
 
 def _uncounted(candidates: Sequence[Candidate], best: Candidate | None) -> int | None:
-    """Return the id of the fastest candidate that passed and whose gain does not count, because its prediction has no
-    interval.
+    """Return the id of the fastest candidate that passed but whose gain does not count, because its prediction has no
+    interval; None if there is no such candidate.
     """
     if best is None or not is_validated(best):
         return None
@@ -289,8 +293,10 @@ def _line(best: Candidate | None, by_id: Mapping[int, Candidate]) -> list[tuple[
 
 
 def _screened(candidates: Sequence[Candidate]) -> Mapping[str, int] | None:
-    """Return counts of the candidates that the simulator predicted clearly slower before a measurement: dropped,
-    measured, wrong. None if nothing was screened.
+    """Return how many candidates the simulator predicted to be clearly slower: left unmeasured, measured
+    nevertheless, and wrongly predicted.
+
+    Return None if no candidate was predicted so.
     """
     profiles = {c.evaluation.source_sha256: c.evaluation.profile for c in candidates if c.evaluation}
     choices = [found for one in profiles.values() if one is not None and (found := one.details.get("screen"))]

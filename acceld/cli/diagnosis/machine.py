@@ -190,8 +190,8 @@ def _versions(_: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _opinions(arguments: argparse.Namespace) -> Iterator[Finding]:
-    """Yield the latest kernels that acceld accepted and AWS's tools refused. Each shows a rule that acceld
-    lacks.
+    """Yield the latest kernels that acceld accepted and AWS's tools refused. Each such kernel shows a rule of AWS's
+    tools that acceld does not check.
     """
     from acceld.evaluate.opinion import RULE
 

@@ -113,8 +113,9 @@ class Rule(ABC):
 
     @abstractmethod
     def find(self, kernel: Parsed, profile: Profile | None) -> Iterator[Place]:
-        """Yield each place in ``kernel`` that matches the rule's pattern: where the preconditions are proved, with the
-        rewrite; elsewhere, with the reason to refuse.
+        """Yield each place in ``kernel`` that matches the rule's pattern.
+
+        If the preconditions are proved, the place has the rewrite. Otherwise it has the reason why the rule refuses.
         """
 
     def found(

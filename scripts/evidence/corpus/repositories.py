@@ -44,7 +44,7 @@ OTHERS_STATE = {
 
 
 def folder(variable: str) -> Path | None:
-    """Return the checkout that an environment variable names; None if the variable is not set."""
+    """Return the folder of the checkout that an environment variable names; None if the variable is not set."""
     named = os.environ.get(variable)
     return Path(named).resolve() if named and Path(named).is_dir() else None
 
@@ -60,9 +60,7 @@ def load(path: Path, name: str) -> ModuleType:
 
 
 def compared(host: Host, right: bool) -> tuple[State, str]:
-    """Return the last stage of a test whose kernels ran: with right results, with wrong ones, or without a
-    comparison.
-    """
+    """Return the last stage of a test whose kernels ran: their results were right, were wrong, or were not compared."""
     if host.stopped is not None:
         return host.stopped.state, host.stopped.reason
     if not host.ran:
@@ -279,7 +277,7 @@ def singles(scratch: Path) -> Iterator[Trial]:
 
 
 def guarded(trial: Trial) -> Trial:
-    """Return a trial for which any error is the reason why the kernel stopped."""
+    """Return the trial ``trial`` changed so that any error counts as the reason why the kernel stopped."""
 
     def run() -> tuple[State, str]:
         random.seed(7)
