@@ -433,7 +433,7 @@ class Environment:
 
 
 def _edited(text: str, action: str | Edit | Sequence[Edit]) -> tuple[str, str]:
-    """Return the kernel's text after an action. The second text is the reason why the action is invalid, else
+    """Return (kernel's text after an action, why the action is invalid). For a valid action the second text is
     empty.
     """
     if isinstance(action, str):

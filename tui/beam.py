@@ -40,7 +40,7 @@ class TreeLine:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Return the identity of the line, which stays the same while the tree grows."""
+        """Return what identifies the line while the tree grows: (kind of line, candidate's id)."""
         return ("rest" if self.folded else "candidate", self.candidate)
 
 

@@ -62,8 +62,9 @@ class Job:
     """True if the job has its answer; hosts may still be running it."""
 
     def lane(self, held: Iterable[str]) -> Lane:
-        """Return the key of the lane in which the job waits. The hosts in ``held`` run the job already, so the job does
-        not go to them again.
+        """Return the key of the job's queue: jobs with equal keys may go to the same hosts.
+
+        The hosts in ``held`` run the job already, so the job does not go to them again.
         """
         barred = frozenset(self.barred.union(held))
         return Lane(self.priority, self.run, self.backend, self.chip, self.pinned, barred, self.patient)

@@ -612,7 +612,7 @@ class Choices:
 
     @property
     def steps(self) -> int:
-        """Return the number of blocks of terms that the matrix products of the region sum over, one after another."""
+        """Return how many instructions each result of the region's matrix products takes: one a block of terms."""
         total = 0
         for node in self.nodes:
             for pair in range(len(node.views) // 2 if node.kind == "dot" else 0):

@@ -80,7 +80,7 @@ class _Cell:
 
 
 class _Tables:
-    """The tables of a graph: in what order their cells can be computed, and which of them together."""
+    """The tables that a graph fills cell by cell, with the level of each cell. Cells of one level can be computed together."""
 
     def __init__(self, graph: Graph, nodes: Sequence[Node], tables: Sequence[Sequence[Node]]) -> None:
         self.table = {id(store): number for number, stores in enumerate(tables) for store in stores}

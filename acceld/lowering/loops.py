@@ -258,8 +258,10 @@ class _Loop:
         return whole(stored(None, result, target, held.line))
 
     def _argument(self, every: list[Operand]) -> _Argument:
-        """Return an operand in all iterations, as one argument: a number, a value of an iteration, or a value from
-        outside of the loop.
+        """Return the argument that stands for an operand in every iteration of the loop.
+
+        ``every`` has the operand of each iteration. The argument is a number, a value that the iteration computes, or a
+        value from outside of the loop.
         """
         views = [self._held(arg) if isinstance(arg, View) else arg for arg in every]
         second = views[1]

@@ -63,7 +63,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The numbers of decisions that were made again, by kind."""
+    """The number of decisions of a stored run that were made again, for each kind of decision."""
 
     beams: int
     plans: int

@@ -126,7 +126,10 @@ async def compared_with_file(
     if slower and not even_if_tied:
         at = "predicted" if simulated else "measured"
         before, after = (figures.duration(one.latency_us or 0.0) for one in (held.profile, tried.profile))
-        raise UsageError(f"{path.name} is {at} at {before}, {best} at {after}; nothing was written", hint=_NEVERTHELESS)
+        raise UsageError(
+            f"{path.name} is {at} to take {before}, and {best} {after}, which is slower; nothing was written",
+            hint=_NEVERTHELESS,
+        )
     verdict = change.verdict(tried.profile.source)
     return f"{figures.gained(change.ratio, verdict, change.band_percent, change.reason)} over what {path.name} held"
 

@@ -376,7 +376,9 @@ def _print(rows: Sequence[Row], record: Mapping[str, Any]) -> None:
     if (step := record.get("step")) is not None:
         before, after = (figures.duration(step[name]) for name in ("before_us", "after_us"))
         band = "no band: a kernel is unvalidated" if step["band_percent"] is None else f"±{step['band_percent']:.1f} %"
-        print(f"these kernels take {before} of a step before, {after} now: {step['speedup']:.2f}x ({band})")
+        print(
+            f"these kernels took {before} of a step of the model, and now take {after}: {step['speedup']:.2f}x ({band})"
+        )
 
 
 def _draw(place: Path, rows: Sequence[Row]) -> None:

@@ -121,7 +121,8 @@ def _related(workload: Workload, seed: int, rest: str) -> list[Any]:
 
 
 def _boosted(workload: Workload, seed: int, rest: str, *, outliers: bool) -> list[Any]:
-    """Return the workload's inputs with one argument multiplied; with ``outliers``, only a few of its vectors.
+    """Return the workload's inputs with one argument multiplied by a factor; with ``outliers``, only a few of the
+    argument's vectors are multiplied.
 
     ``rest`` names the argument and the factor, as ``ARGUMENT-FACTOR``.
     """

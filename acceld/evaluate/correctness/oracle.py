@@ -366,8 +366,8 @@ def noise(
 
 
 def too_noisy(floors: Sequence[Errors], variant: str) -> str:
-    """Return the reason why inputs with these noise floors are not used; empty if the inputs are used. Callers handle
-    banded inputs by :func:`decisive` instead.
+    """Return the reason why inputs with these noise floors are not used; empty if the inputs are used. For the
+    inputs of a banded variant, callers use :func:`decisive` instead.
     """
     if is_boosted(variant) and any(not floor.rel_l2 < NOISY for floor in floors):
         return "float32 arithmetic is too inexact on these inputs"

@@ -331,7 +331,9 @@ async def _try(
 
 
 def _tried_on(attack: Attack) -> tuple[str, bool, bool]:
-    """Return those fields of a result that are known before the attack is evaluated."""
+    """Return the fields of a result that are known before the attack is evaluated: (workload's name, ``guessed``,
+    ``further``).
+    """
     return attack.workload_folder.name, attack.guessed, attack.further
 
 

@@ -688,8 +688,8 @@ class Values(ABC):
         self.notes.append((mask.lineno, f"{shown} holds everywhere for these arguments and is left out"))
 
     def _limit(self, mask: ast.expr, comparison: ast.Compare, atom: Atom, base: Linear) -> tuple[bool, ast.expr]:
-        """Return the limit that a comparison sets to an axis, as a pair: True if it limits the end of the axis, False
-        if it limits the start; and the position.
+        """Return (True if a comparison limits the end of an axis, False if it limits the start; the position of the
+        limit).
 
         The comparison is between zero and ``base`` plus the positions in ``atom``. Raises Unportable for a test of
         equality.

@@ -108,8 +108,8 @@ def has_place(access: Access, loop: Loop) -> bool:
 
 
 def without_element(kernel: KernelModule, elements: Sequence[ast.expr], place: int) -> tuple[int, int]:
-    """Return the span of text to delete so that element number ``place``, with the comma after it, is removed from a
-    list of elements.
+    """Return (start, end) of the text to delete so that element number ``place``, with the comma after it, is removed
+    from a list of elements.
 
     ``place`` must not be the last element.
     """

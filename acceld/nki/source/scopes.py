@@ -33,7 +33,7 @@ _Scope = tuple[int, int]
 def with_own_names(source: str) -> str:
     """Return ``source`` with a new name for each second meaning of a name in a function.
 
-    Return ``source`` itself if it does not parse, or if no name has two meanings that are apart.
+    Return ``source`` itself if it does not parse, or if no name has two meanings in separate parts of a function.
     """
     try:
         tree = parsed(source)

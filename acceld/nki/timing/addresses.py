@@ -88,8 +88,8 @@ class _Places:
         return found
 
     def _freed(self, place: Rectangle, tile: tuple[int, int, int]) -> set[int]:
-        """Return the values of other tiles that overlap ``place``. Tiles that lie entirely inside ``place`` are
-        forgotten.
+        """Return the numbers of the values in other tiles that overlap ``place``. Tiles that lie entirely inside
+        ``place`` are forgotten.
         """
         found: set[int] = set()
         if place not in self._beside:

@@ -60,7 +60,10 @@ def load(path: Path, name: str) -> ModuleType:
 
 
 def compared(host: Host, right: bool) -> tuple[State, str]:
-    """Return the last stage of a test whose kernels ran: their results were right, were wrong, or were not compared."""
+    """Return (last stage that the kernels of a test reached, reason).
+
+    ``right`` tells whether the kernels' results were right.
+    """
     if host.stopped is not None:
         return host.stopped.state, host.stopped.reason
     if not host.ran:

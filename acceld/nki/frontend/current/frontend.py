@@ -146,7 +146,7 @@ class CurrentFrontEnd:
                 deactivate()
             flatten |= trace.to_flatten
         raise LimitExceeded(
-            f"the kernel was traced {MAX_RETRACES} times, and its assignments still ask for another trace: write results to declared tensors",
+            f"each of {MAX_RETRACES} traces of the kernel found another assignment that changes an earlier instruction: write results to declared tensors",
             rule="retrace_limit",
             line=self.session.last_line,
         )

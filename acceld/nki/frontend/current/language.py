@@ -167,7 +167,10 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
 
 
 def _may_reorder(loop: str) -> None:
-    """Raise LegalityError for a run-time loop inside of ``nl.no_reorder`` (pages on dynamic loops and no_reorder)."""
+    """Raise LegalityError for a run-time loop inside of ``nl.no_reorder``.
+
+    AWS documents this on the pages about dynamic loops and about no_reorder.
+    """
     if current_trace().keeps_order:
         refuse(
             "control_flow", f"{loop} can not stand inside of nl.no_reorder", "put nl.no_reorder into the loop's body"

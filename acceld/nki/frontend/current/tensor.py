@@ -800,7 +800,7 @@ class NkiTensor(methods.Tensor):
         if step < row or step % row:
             refuse(
                 "access_pattern",
-                f".ap() of {self.label} steps by {step} over partitions, and must step by a multiple of the tile's {row} elements of a partition",
+                f".ap() of {self.label} steps by {step} over partitions, but needs a multiple of {row}, the elements of a partition",
                 f"write [[{row}, {pairs[0][1]}], ...]",
             )
 

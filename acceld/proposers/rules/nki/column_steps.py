@@ -385,7 +385,7 @@ def covers(access: Access, columns: int) -> bool:
 
 
 def columns_in(kernel: KernelModule, access: Access) -> ast.AST | None:
-    """Return the node that says which columns an access has: a slice, or a range in an index. None if there is
+    """Return the node that says which columns an access has: a slice, or a range in an index. Return None if there is
     neither.
     """
     last = elements(access.node)[-1]
