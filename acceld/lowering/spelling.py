@@ -53,7 +53,7 @@ class Spelling:
     sums_beside: bool
     """True if an activation may also sum its columns in a region with products.
 
-    False for the legacy API, whose compiler would then compute the activation twice.
+    It is False for the legacy API, whose compiler would then compute the activation twice.
     """
 
     chooses_engines: bool

@@ -83,7 +83,7 @@ class RunOutcome:
     baseline_interval_percent: float | None
     starts_us: float | None
     """Predicted latency in microseconds of the best kernel if each of its transfers waits for the start of the transfer
-    before. None if the latency is measured, or if more than these starts is uncertain.
+    before. It is None if the latency is measured, or if more than these starts is uncertain.
     """
     baseline_starts_us: float | None
     speedup: float | None
@@ -138,9 +138,9 @@ class RunOutcome:
     workload_folder: str = ""
     """Absolute path of the workload's folder; empty if the workload was found by name."""
     uncounted: int | None = None
-    """Id of the fastest candidate that passed and is predicted faster than the best kernel, but can not become the best
-    kernel: its prediction has no uncertainty interval, and that of the best kernel has one. None if there is no such
-    candidate.
+    """Id of the fastest candidate that passed and is predicted faster than the best kernel, but can not become the
+    best kernel: its prediction has no uncertainty interval, and that of the best kernel has one. It is None if
+    there is no such candidate.
     """
 
     notes: tuple[str, ...] = ()

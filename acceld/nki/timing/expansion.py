@@ -71,8 +71,8 @@ class Template:
     engine: Engine
     costs: list[Cost]
     variants: list[int] | None
-    """The index in ``costs`` of each execution's cost; -1 for an execution that the mask excludes. None if all
-    executions have the first cost.
+    """The index in ``costs`` of each execution's cost; -1 for an execution that the mask excludes. The field is None
+    if all executions have the first cost.
     """
     reads: list[CellAccess]
     writes: list[CellAccess]

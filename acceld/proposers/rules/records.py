@@ -105,8 +105,8 @@ class Rule(ABC):
     change_class: str
     """One of loop_order, tile_width, fusion, engine, spill, dma, or mixed."""
     relieves: tuple[str, ...] = ()
-    """Engines that get less work by the rewrite. Empty if the benefit of a site does not depend on how busy the engines
-    are, or already takes into account how busy they are.
+    """Engines that get less work by the rewrite. The tuple is empty if the benefit of the rewrite does not depend on
+    how busy the engines are, or already takes into account how busy they are.
     """
     everywhere: bool = False
     """True if a tuner may also apply the rule at all places by a single move, with the first variant at each place."""

@@ -59,8 +59,8 @@ class Lens:
     take: Callable[[], object]
     give: Callable[[], object]
     offsets: tuple[object, ...] = ()
-    """The run-time values that decide which elements of the source the view has. Empty if the elements are known while
-    tracing.
+    """The run-time values that decide which elements of the source the view has. The tuple is empty if the elements
+    are known while tracing.
     """
     at: int = -1
     """Number of the instruction after which the view and the source last had the same values."""
