@@ -256,7 +256,7 @@ def _failing(candidates: Sequence[Candidate]) -> str:
 
 
 def _new_notes(before: Profile | None, after: Profile | None) -> tuple[str, ...]:
-    """Return the notes ``line N: ...`` of the profile ``after`` whose text no note of ``before`` has."""
+    """Return the notes ``line N: ...`` of the profile ``after`` that the profile ``before`` lacks, whatever the line."""
     known = {note.partition(": ")[2] for note in (before.notes if before else ())}
     found = (note for note in (after.notes if after else ()) if note.startswith("line "))
     return tuple(note for note in found if note.partition(": ")[2] not in known)
