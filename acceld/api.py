@@ -40,7 +40,7 @@ class Optimized:
     tie_band: float | None
     """Half the width, in percent, of the band around 1 in which a speed-up is a tie.
 
-    None if the band is not known, as for unvalidated latencies.
+    It is None if the band is not known, as for unvalidated latencies.
     """
     baseline_latency_us: float | None
     best_latency_us: float | None

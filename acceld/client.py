@@ -130,8 +130,8 @@ class Client:
             connection.close()
 
     def _moved(self) -> bool:
-        """Look for another daemon of the folder. Return True if another daemon was found: requests then go to its
-        address.
+        """Look for another daemon of the folder, because the known one is gone. Return True if there is one; requests
+        then go to its address.
         """
         record = self.home.daemon() if self._follows else None
         if record is None:

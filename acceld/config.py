@@ -806,7 +806,9 @@ def _sections(kind: type, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def _section_doc(section: Field[Any], kind: type) -> str:
-    """Return the text at a section's field, else the docstring of its record, as one line."""
+    """Return the text that describes a section, as one line: the text at the section's field, else the docstring of
+    the section's record.
+    """
     return str(section.metadata.get("doc") or " ".join((kind.__doc__ or "").split()))
 
 
@@ -908,10 +910,11 @@ _FLAGS_ALONE = tuple(
 
 
 def _near(key: str, known: Sequence[str]) -> str:
-    """Return a hint with the known key that is most like ``key``; without a similar one, how to list the keys.
+    """Return a hint with the known key that is most like ``key``. If no key is similar, the hint says how to list the
+    keys.
 
-    Keys of the same section are compared by their last part alone, because an equal section makes all of them
-    similar.
+    Keys of the same section are compared by their last part alone. Otherwise all of them would be similar, because
+    the section is equal.
     """
     section, _, name = key.rpartition(".")
     own = [one for one in known if one.rpartition(".")[0] == section]

@@ -55,8 +55,8 @@ class DraftArgument:
 
     @property
     def is_mask(self) -> bool:
-        """Tell whether the values of an array mean yes or no. A workload's distributions do not change the values of
-        such an array.
+        """Tell whether an array is a mask, whose values mean yes or no. The distributions of a workload leave masks
+        unchanged.
         """
         return bool(self.values) or self.dtype in ("bool", "uint8") or "mask" in self.name.lower()
 
@@ -207,8 +207,8 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
 
 
 def _surprises(raw: Mapping[str, Any], arguments: Sequence[DraftArgument], unread: Sequence[str]) -> Iterator[str]:
-    """Yield what acceld does with a reference and its author may not expect, from the answer of the process that called
-    the reference.
+    """Yield a note on each thing that acceld does with a reference and its author may not expect. ``raw`` is the
+    answer of the process that called the reference.
     """
     for name in unread:
         yield f"forward does not use {name}, so a kernel may ignore it; leave {name} out, or use it"
@@ -385,9 +385,11 @@ def write_reference_folder(
 
 
 def compulsory_work(facts: ReferenceFacts) -> Mapping[str, int]:
-    """Return the declared work of a reference whose operations are unknown, because it can not be traced: the
-    bytes of its arrays. If an argument has integers, they may say which parts of the others are read, as a page table
-    does: then the bytes of the integers and of the outputs alone.
+    """Return the declared work of a reference that can not be traced, so that its operations are unknown: the bytes
+    of its arrays.
+
+    If an argument has integers, as a page table does, they may select which parts of other arrays are read. Then only
+    the bytes of the integers and of the outputs count.
     """
     arrays = [(a.shape, a.dtype) for a in facts.arguments if a.value is None]
     arrays = [one for one in arrays if "int" in one[1]] or arrays
@@ -493,13 +495,15 @@ def workload_toml(
 
 
 def _noted(text: str, note: str) -> str:
-    """Return a line of a workload.toml with a comment, in the column of all comments."""
+    """Return a line of a workload.toml with the comment ``note`` behind it. All comments begin in the same column."""
     return f"{text:<{_COMMENTS_AT}}# {note}"
 
 
 def _distribution_lines(argument: DraftArgument, *, drawn: bool, unread: bool) -> list[str]:
-    """Return the lines that say how an array is drawn where ``get_inputs`` is not called: at other shapes, and everywhere
-    if the array is ``drawn`` for want of a ``get_inputs``.
+    """Return the lines of a workload.toml that say how an array is drawn where the reference's ``get_inputs`` is not
+    used.
+
+    These are the other shapes. If the reference has no ``get_inputs`` (``drawn``), the lines apply to every shape.
     """
     what, how = "", ""
     if argument.is_mask:
@@ -529,8 +533,11 @@ def _number(value: float) -> str:
 
 
 def _product(amount: int, shapes: Sequence[tuple[int, ...]]) -> str:
-    """Return an amount of work as a multiple of the extents of an array, or of two arrays that share an extent, such as
-    ``7*2048*1024``: so a person sees where to put a symbol. An amount that is no small multiple stays a number.
+    """Return an amount of work as a multiple of the extents of an array, such as ``7*2048*1024``, so that a person
+    sees where to put a symbol.
+
+    Extents of two arrays are combined if the arrays share an extent. An amount that is no small multiple of extents
+    stays a number.
     """
     found = [_units(one, other) for one in shapes for other in shapes]
     fits = [(amount // prod(one), one) for one in found if one and amount and amount % prod(one) == 0]
@@ -540,7 +547,9 @@ def _product(amount: int, shapes: Sequence[tuple[int, ...]]) -> str:
 
 
 def _moved(amount: int, arrays: Sequence[tuple[tuple[int, ...], str]]) -> str:
-    """Return a number of bytes as the sum of the arrays' bytes, such as ``8*2048*1024 + 4*1024``, if it is that sum."""
+    """Return a number of bytes as the sum of the arrays' bytes, such as ``8*2048*1024 + 4*1024``. A number that is no
+    such sum is returned as it is.
+    """
     sizes: Counter[tuple[int, ...]] = Counter()
     for shape, dtype in arrays:
         sizes[shape] += DTYPE_BYTES[dtype]
@@ -550,7 +559,7 @@ def _moved(amount: int, arrays: Sequence[tuple[tuple[int, ...], str]]) -> str:
 
 
 def _units(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the extents of two arrays, without the extents of the second that the first has too."""
+    """Return the extents of two arrays together. An extent that both arrays have is listed once."""
     rest = list(one)
     for extent in other:
         if extent in rest:

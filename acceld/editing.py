@@ -51,7 +51,9 @@ class SourceText:
         return start, self.offset(last.end_lineno, last.end_col_offset)  # type: ignore[attr-defined]  # a statement or expression has lines
 
     def fresh(self, wish: str, taken: Collection[str] = ()) -> str:
-        """Return ``wish``, with a number behind it if the source or ``taken`` already has that name."""
+        """Return the name ``wish`` if the source and ``taken`` do not have it yet, else ``wish`` with a number behind
+        it.
+        """
         name, number = wish, 1
         while name in self.words or name in taken:
             number += 1
@@ -67,7 +69,9 @@ class SourceText:
         return self.source.rfind("\n", 0, position) + 1
 
     def after_line(self, position: int) -> int:
-        """Return the offset behind the line of the offset ``position``, with its line end."""
+        """Return the offset at which the line after that of the offset ``position`` starts; at the end of the source, the
+        length of the source.
+        """
         end = self.source.find("\n", position)
         return len(self.source) if end < 0 else end + 1
 
@@ -95,8 +99,9 @@ class Edits:
         self._edits.append((at, at, text))
 
     def delete_lines(self, start: int, end: int) -> None:
-        """Remove the statement ``source[start:end]`` with the lines that it touches. If other statements share a line with
-        it and stay, only the statement goes.
+        """Remove the statement ``source[start:end]`` together with its lines.
+
+        If a line also has another statement, which stays, only the text of the removed statement goes.
         """
         self._deleted.add((start, end))
 

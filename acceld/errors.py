@@ -118,8 +118,8 @@ MOST_NAMED = 40
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `` Did you mean 'x'?`` with the known name that is most like ``name``; empty if no name is similar. The
-    dashes before two options do not make the options similar.
+    """Return `` Did you mean 'x'?`` with the known name that is most like ``name``; empty if no name is similar.
+    Dashes at the beginning of an option are not compared.
     """
     import difflib  # imported here, because most commands get only known names
 

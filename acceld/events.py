@@ -289,8 +289,10 @@ REFUSED = "refused: "
 
 @dataclass(frozen=True, slots=True)
 class Steered:
-    """A person's action on a run was carried out or refused. In the JSON form the entries of ``arguments`` are
-    keys beside the others.
+    """A person's action on a run was carried out or refused.
+
+    In the JSON form, the entries of ``arguments`` stand beside the record's other keys, and not in an object of their
+    own.
     """
 
     kind: ClassVar = EventKind.STEERED
@@ -397,7 +399,7 @@ class Event:
 
 
 def to_json(data: EventData) -> dict[str, Any]:
-    """Return an event's data as an object for JSON. The kind is not in it."""
+    """Return an event's data as an object for JSON. The object does not have the event's kind."""
     made: dict[str, Any] = msgspec.to_builtins(data)
     match data:
         case Steered():

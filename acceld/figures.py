@@ -181,7 +181,10 @@ def counter_class(details: Mapping[str, Any], counter: str) -> str:
 
 
 def beyond_peak(share: float | None) -> str:
-    """Return why a percentage of the peak is above 100 %. Empty if it is not above 100 %, and for None."""
+    """Return a sentence that says why a percentage of the peak is above 100 %.
+
+    The result is empty for a percentage up to 100 %, and for None.
+    """
     if share is None or share <= 100:
         return ""
     return (
@@ -286,7 +289,7 @@ def cell(value: Any, most: int | None = CELL) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Return ``text``, cut to ``most`` characters of which the last is an ellipsis if some are left out."""
+    """Return ``text`` cut to ``most`` characters. A text that is cut ends with an ellipsis."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

@@ -59,8 +59,8 @@ def finding(evaluation: Evaluation, text: str, found: Workload | None, chip: str
 
 
 def core_words(chip: str, cores: int) -> str:
-    """Return the chip with the number of its cores that run the kernel. A chip has several cores, and latencies
-    are for one.
+    """Return the chip with the number of its cores that run the kernel. The number is named because a chip has
+    several cores, and latencies are for the cores that run the kernel.
     """
     if chip not in CHIPS:
         return chip
@@ -110,8 +110,9 @@ def floor_share(
 
 
 def _floors(found: Workload, chip: str) -> list[tuple[float, Floor]]:
-    """Return weight and floor of each shape that a kernel of the workload must support, the main shape first; an empty
-    list if the floor of a shape is not known.
+    """Return weight and floor of each shape that a kernel of the workload must support, the main shape first.
+
+    Return an empty list if the floor of one of the shapes is not known.
     """
     floors = [(shape.weight, floor_of(shaped, chip)) for shape, shaped in every_shape(found)]
     known = [(weight, floor) for weight, floor in floors if floor is not None]

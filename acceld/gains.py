@@ -1,12 +1,14 @@
-"""Decide whether one kernel is faster than another. All of acceld uses this rule to call, count, color, teach
-or apply a win; only the order inside a run, and so its best candidate, follows :func:`acceld.search.beam.beats`. The
+"""Decide whether one kernel is faster than another. Everything in acceld that names, counts, colors, teaches or
+applies a win uses this rule. Only the order of candidates inside a run, and so its best candidate, follows
+:func:`acceld.search.beam.beats`. The
 functions are pure.
 
 - A predicted speed-up is a win if it exceeds its band (:func:`simulated_band`). Both latencies need a validated
   interval, and must come from the same version of the performance model. A latency of which only the starts of
   transfers are in doubt needs no interval, if the gain holds however long the starts take (:func:`_however_started`).
 - A measured speed-up is a win if both kernels were timed interleaved and the candidate was faster. A chain of steps
-  counts too, if each step was timed against its parent. Without such timing the speed-up must exceed the band that both
+  counts too, if each step was timed against its parent. Without such timing the speed-up must exceed the band that
+  both
   measurements state.
 - Any other speed-up is a tie, or a loss if the kernel is slower by more than the band.
 
@@ -89,7 +91,9 @@ def compared(details: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Verdict(StrEnum):
-    """Degree of trust in a speed-up: certain, likely or a tie, as :data:`RULE` says; or slower, or untested."""
+    """The degree of trust in a speed-up: certain, likely or a tie, as :data:`RULE` defines them; or slower; or
+    untested.
+    """
 
     CERTAIN = "certain"
     LIKELY = "likely"
@@ -149,10 +153,10 @@ def candidate_verdict(row: Mapping[str, Any], over: str, source: Source | str) -
 
 
 def worth(stated: str | None, improved: object) -> Verdict:
-    """Return the verdict that an event or a row states.
+    """Return the verdict that an event or a row of the history states.
 
-    Events and rows of older versions state no verdict. Then a win (``improved``) is certain, and anything else is a
-    tie.
+    Events and rows of older versions state no verdict. There a win (``improved``) counts as certain, and anything
+    else as a tie.
     """
     return Verdict(stated) if stated else Verdict.CERTAIN if improved else Verdict.TIE
 
@@ -191,8 +195,8 @@ class Gain:
         return self.faster is True
 
     def verdict(self, source: Source | str) -> Verdict | None:
-        """Return the verdict on the speed-up. ``source`` says whether its latencies are simulated or measured.
-        None without a speed-up.
+        """Return the verdict on the speed-up; None without a speed-up. ``source`` says whether the latencies are
+        simulated or measured.
         """
         return verdict(self.ratio, self.improved, self.band_percent, source)
 
@@ -272,8 +276,9 @@ def _however_started(ratio: float, before: Profile, after: Profile) -> Gain:
 
 
 def starts_us(profile: Profile | None) -> float | None:
-    """Return the predicted latency in microseconds for transfers that start one after the other. Return None if more
-    than the starts of transfers is in doubt, or if the latency is measured.
+    """Return the predicted latency in microseconds for the case that transfers start one after the other.
+
+    Return None if the latency is measured, or if something else than the starts of transfers is in doubt too.
     """
     if profile is None or profile.source is not Source.SIMULATED:
         return None

@@ -146,7 +146,7 @@ class Home:
 
     @contextlib.contextmanager
     def _making(self) -> Iterator[None]:
-        """Keep other processes from making the same folder while the block runs."""
+        """Keep other processes from creating the same state folder, for the duration of the block."""
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -155,8 +155,8 @@ class Home:
             os.close(descriptor)
 
     def _own(self) -> None:
-        """Record an empty folder as this user's. Raises UsageError for a folder with content that this user neither
-        made nor trusts.
+        """Record in an empty folder that this user made it. Raises UsageError for a folder with content that this
+        user neither made nor trusts.
         """
         if origins.is_ours(self.path):
             return
@@ -165,8 +165,10 @@ class Home:
         origins.adopt(self.path)
 
     def daemon(self) -> dict[str, Any] | None:
-        """Return what the running daemon wrote about itself; None if no daemon runs. The call never delays a
-        daemon's start. Raises PermissionError if this user can not look into the folder, so that nobody knows.
+        """Return what the running daemon wrote about itself; None if no daemon runs.
+
+        The call never delays the start of a daemon. Raises PermissionError if this user can not look into the folder,
+        so that it is unknown whether a daemon runs.
         """
         try:
             record: dict[str, Any] = json.loads(self.daemon_file.read_text())
@@ -317,10 +319,11 @@ def _recorded(home: Home) -> dict[str, Any] | None:
 
 
 def process_start(pid: int) -> int | None:
-    """Return when a process started, in clock ticks since boot; None if there is no such process, or if it has ended and only
-    its parent has not asked for its exit code yet.
+    """Return when a process started, in clock ticks since boot. The start tells the process from a later process with
+    the same pid.
 
-    This time tells a process from a later process with the same pid.
+    Return None if there is no such process, or if it has ended and only waits for its parent to collect its exit
+    code.
     """
     try:
         stat_line = Path(f"/proc/{pid}/stat").read_text()

@@ -54,8 +54,9 @@ def load_kernel(
 
 
 def api_of_file(path: Path) -> str | None:
-    """Return the API of a kernel's file, by the file's name and imports; None if they do not decide it, or the
-    file can not be read.
+    """Return the API of a kernel's file, by the file's name and imports.
+
+    Return None if name and imports do not decide the API, or if the file can not be read.
     """
     if path.suffix == ".c":
         return "c"
@@ -66,8 +67,9 @@ def api_of_file(path: Path) -> str | None:
 
 
 def api_of_text(text: str) -> str | None:
-    """Return the API whose package a Python source imports. None if it imports no such package, or packages of
-    several APIs, or can not be parsed.
+    """Return the API whose package a Python source imports.
+
+    Return None if the source imports no package of an API, or packages of several APIs, or can not be parsed.
     """
     try:
         nodes = list(ast.walk(parse(text)))
@@ -80,8 +82,10 @@ def api_of_text(text: str) -> str | None:
 
 
 def no_kernel(kernel: Kernel, path: Path) -> UsageError | None:
-    """Return the error that says that a Python source is no kernel for NKI; None if it imports a package for kernels, uses
-    a name that such a package provides, or imports modules of its own.
+    """Return the error that says that a Python source is no kernel for NKI; None if it may be a kernel.
+
+    It may be a kernel if it imports a package for kernels, uses a name that such a package provides, or imports
+    modules of its own.
     """
     if kernel.closure or kernel.api not in API_CHIPS:
         return None
@@ -169,8 +173,9 @@ def package_root(path: Path, text: str) -> Path:
 
 
 def _absolute_imports(nodes: list[ast.AST]) -> Iterator[list[str]]:
-    """Yield the name, split at its dots, of each module that an absolute import may mean. Python's own modules and the
-    packages of kernels are left out.
+    """Yield the name, split at its dots, of each module that an absolute import may mean.
+
+    Python's own modules and the packages for kernels are left out.
     """
     for node in nodes:
         if isinstance(node, ast.Import):

@@ -106,8 +106,8 @@ MODELS_PREFIX = "models: "
 
 
 def waits_for_remedy(state: str, message: str) -> bool:
-    """Tell whether a run has paused itself. Such a run waits until a person raises its cap or repairs its models'
-    setup.
+    """Tell whether a run has paused itself and waits for a person to raise its cap or to repair the setup of its
+    models.
     """
     return state == RunState.PAUSED and message.startswith((BUDGET_PREFIX, MODELS_PREFIX))
 
@@ -148,8 +148,10 @@ class Kernel:
 
     @property
     def programs(self) -> tuple[int, ...]:
-        """Return the number of programs along each axis of the launch; () if one program runs. Without a grid, a kernel
-        of ``nki`` runs one program on each physical core, as the front end of that API launches it.
+        """Return the number of programs along each axis of the launch; () if a single program runs.
+
+        Without a grid, a kernel of ``nki`` runs one program on each physical core, because the front end of that API
+        launches it so.
         """
         return self.grid or ((self.lnc,) if self.api == "nki" and self.lnc > 1 else ())
 
@@ -607,7 +609,7 @@ class Basis:
     chip: str = ""
 
     def changes(self, now: Basis) -> str:
-        """Return in words how the basis ``now`` differs from this one; empty if they are equal."""
+        """Return in words how the basis ``now`` differs from this basis; empty if both are equal."""
         named = {
             "workload": "the workload's content",
             "model": "the performance model",

@@ -51,7 +51,7 @@ def adopt(folder: Path) -> None:
 
 
 def can_adopt() -> bool:
-    """Make the folder that holds the records, and tell whether it is this user's alone."""
+    """Make the folder with the records. Return True if only this user has access to it."""
     folder = records()
     with contextlib.suppress(OSError):  # the next line reports the failure
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

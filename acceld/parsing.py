@@ -15,11 +15,11 @@ _DECLARED = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 def parse(text: str, filename: str = "<unknown>") -> ast.Module:
     """Return the syntax tree of a module. Raises SyntaxError and ValueError as :func:`ast.parse` does.
 
-    Raises SyntaxError also for a text that says it has another encoding than UTF-8, if Python would read another
-    program from its file: in UTF-7, for example, a comment can end in the middle of a line.
+    Also raises SyntaxError for a text that declares another encoding than UTF-8, if Python would read another program
+    from its file: in UTF-7, for example, a comment can end in the middle of a line.
 
-    One thread parses at a time: up to Python 3.12 all threads share one count of nested nodes, and
-    :func:`ast.parse` raises SystemError if two run at once.
+    One thread parses at a time: up to Python 3.12 all threads share one count of nested nodes, and :func:`ast.parse`
+    raises SystemError if two run at once.
     """
     with _ONE_AT_A_TIME:
         tree = ast.parse(text, filename)
@@ -28,7 +28,9 @@ def parse(text: str, filename: str = "<unknown>") -> ast.Module:
 
 
 def _check_encoding(text: str, filename: str, tree: ast.Module) -> None:
-    """Raise SyntaxError if Python would read another program from a file with this text."""
+    """Raise SyntaxError if Python, reading a file with this text, would see another program than ``tree``, because
+    the text declares another encoding.
+    """
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text, maxsplit=2)[:2], 1):
         found = _DECLARED.match(line)
         if found is None:

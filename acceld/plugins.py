@@ -113,7 +113,7 @@ def accepted(group: str, fits: Callable[[Any], str]) -> tuple[Plugin, ...]:
 
 
 def refuse(plugin: Plugin, reason: str) -> None:
-    """Record a plug-in as broken for this reason, and log that once."""
+    """Record a plug-in as broken, with the reason, and write this to the log once."""
     one = BrokenPlugin(plugin.group, plugin.name, plugin.package, reason)
     key = (one.group, one.name, one.package)
     if key not in _broken:

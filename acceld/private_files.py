@@ -36,8 +36,8 @@ def write_private(path: Path, text: str) -> None:
 
 
 def read_private(path: Path) -> str:
-    """Return the text of a file that belongs to this user and that nobody else can write. Any other file, and a
-    link, gives an empty text.
+    """Return the text of a file that belongs to this user and that nobody else can write; empty for any other file,
+    and for a link.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -67,8 +67,9 @@ def private_folder(folder: Path) -> bool:
 
 
 def no_access(error: OSError) -> UsageError:
-    """Return the error that says which file or folder this user may not use, whose it is and what to do. ``error`` is one
-    of NO_ACCESS and names the file.
+    """Return the error that says which file or folder this user may not use, who owns it, and what to do.
+
+    ``error`` is one of NO_ACCESS and names the file.
     """
     other = other_owner(Path(os.fsdecode(error.filename)))
     who = f"Run the command as {other}, to whom it belongs, or name" if other else "Change its permissions, or name"
@@ -79,8 +80,8 @@ def no_access(error: OSError) -> UsageError:
 
 
 def other_owner(path: Path) -> str:
-    """Return the name of the user to whom a path belongs, or its nearest folder that can be looked at; an empty text if it
-    is this process's user.
+    """Return the name of the owner of a path, or of its nearest folder that can be looked at; an empty text if this
+    process's user is the owner.
     """
     for place in (path, *path.parents):
         with contextlib.suppress(OSError):

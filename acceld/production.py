@@ -50,7 +50,7 @@ ORDER BY f.source = 'simulated', f.source = 'simulated' AND f.interval_percent I
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A kernel of the history that passed the strict gate, with what was measured or predicted of it."""
+    """A kernel of the history that passed the strict gate, with its measured or predicted figures."""
 
     run: int
     candidate: int
@@ -270,7 +270,7 @@ def _chosen(
     simulated: bool,
     home: str | os.PathLike[str] | None,
 ) -> tuple[Stored | None, str]:
-    """Return the kernel to use and an empty text; or None and the reason why no kernel fits."""
+    """Return the kernel to use, and an empty text. If no kernel fits, return None and the reason."""
     left = stored_kernels(name, home)
     steps: list[tuple[str, Callable[[Stored], bool]]] = [
         ("no kernel passed the strict gate", lambda one: True),

@@ -236,8 +236,8 @@ class Scorer:
         return found, where.api, where.chip
 
     def _baseline(self, found: Workload, api: str, chip: str) -> Coroutine[Any, Any, Profile | None]:
-        """Return the profile of a workload's baseline, which is evaluated once; None if the baseline does not
-        pass.
+        """Return the profile of a workload's baseline; None if the baseline does not pass. The baseline is evaluated
+        only once.
         """
 
         async def ask() -> Profile | None:
@@ -365,7 +365,7 @@ def compute_scores(
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replacement in a kernel's text: ``old``, which must occur exactly once, becomes ``new``."""
+    """A replacement in a kernel's text: ``old``, which must occur exactly once, becomes ``new``."""
 
     old: str
     new: str
@@ -433,7 +433,7 @@ class Environment:
 
 
 def _edited(text: str, action: str | Edit | Sequence[Edit]) -> tuple[str, str]:
-    """Return the kernel's text after an action. The second text is the reason why the action is invalid, else
+    """Return (kernel's text after an action, why the action is invalid). For a valid action the second text is
     empty.
     """
     if isinstance(action, str):

@@ -35,8 +35,8 @@ EIGHT_BIT_TOLERANCE = 2e-2
 
 
 class Work(Protocol):
-    """Work that a workload declares: floating-point operations, and the least number of bytes that must move. ``counted``
-    operations are those of the reference: another algorithm may do with fewer.
+    """Work that a workload declares: floating-point operations, and the least number of bytes that must move.
+    ``counted`` operations are those of the reference: another algorithm may need fewer.
     """
 
     @property
@@ -187,7 +187,9 @@ class Floor:
 
     @property
     def certain_us(self) -> float:
-        """Time in microseconds below which no kernel can be: that of the transfers alone if operations are counted."""
+        """Return the time in microseconds below which no kernel can be. If operations are counted, this is the time
+        of the transfers alone.
+        """
         return self.transfers_us if self.counted else self.least_us
 
     @property

@@ -96,9 +96,9 @@ class Choice:
 def default_choice(default: Choice, sets: Callable[[str], bool], offered: Iterable[str]) -> Choice:
     """Return backend, API and chip for a workload from the configured ``default``.
 
-    If the first of the APIs ``offered`` is the current one, or if there is none because the kernel is still to be lowered,
-    the current API and its first chip take the place of what the configuration does not set. ``sets`` tells whether it sets
-    a dotted key.
+    The current API and its first chip take the place of values that the configuration does not set, if the current
+    API is the first of ``offered``, or if ``offered`` is empty because the kernel is still to be lowered. ``sets``
+    tells whether the configuration sets a dotted key.
     """
     chips = API_CHIPS[CURRENT_API]
     if next(iter(offered), CURRENT_API) != CURRENT_API or sets("search.api"):
@@ -119,11 +119,12 @@ def choose(
 ) -> Choice:
     """Return backend, API and chip for a kernel, from what a person asked for and the configured ``default``.
 
-    A value that was asked for counts. Any other is the default's if that fits, else the first that fits. A chip on which AWS
-    does not support an API (:data:`acceld.chips.REPORTED_CHIPS`) must be asked for, and counts only if no other API fits.
-    ``offered`` are the APIs for which there is a kernel, and ``runs_on`` the chips that the kernel is for;
-    empty means any. A default backend that measures is not replaced by the simulator while another backend can
-    measure. Raises UsageError, which names both values, if two values that were asked for do not go together.
+    A value that was asked for counts. Any other value comes from the default if that value fits; else it is the first
+    value that fits. A chip on which AWS does not support an API (:data:`acceld.chips.REPORTED_CHIPS`) must be asked
+    for, and counts only if no other API fits. ``offered`` are the APIs for which there is a kernel, and ``runs_on``
+    the chips that the kernel is for; empty means any. If the default backend measures, the simulator takes its place
+    only if no other backend can measure. Raises UsageError, which names both values, if two values that were asked
+    for do not go together.
     """
     for name, value, known in (("backend", backend, TARGETS), ("API", api, APIS), ("chip", chip, CHIPS)):
         if value is not None and value not in known:

@@ -85,8 +85,8 @@ class Replaced(torch.nn.Module):
         return _filled(self.operator.results, self.operator.call(*(one.contiguous() for one in arrays)))
 
     def _as_recorded(self, given: Mapping[str, Any]) -> bool:
-        """Tell whether all arguments besides the workload's arrays have the values that the operator was made
-        for.
+        """Tell whether all arguments that are not arrays of the workload have the values with which the operator was
+        made.
         """
         recorded = self.operator.others
         names = [name for name in given if name in recorded or name not in self._arguments]
@@ -111,8 +111,8 @@ class Replaced(torch.nn.Module):
 
 
 def _part(held: Any, places: Sequence[str | int]) -> Any:
-    """Return the value inside nested lists and dicts that the indices and keys ``places`` lead to; None if
-    there is none.
+    """Return the value to which the indices and keys ``places`` lead in nested lists and dicts; None if there is no
+    such value.
     """
     for place in places:
         try:
@@ -149,8 +149,8 @@ def _filled(results: Any, arrays: Sequence[torch.Tensor]) -> Any:
 
 
 def _kind(array: Any) -> tuple[Any, ...]:
-    """Return shape and type of an array, empty for any other value. A type of 64 bits counts as that of 32
-    bits, because chips have no others.
+    """Return shape and type of an array; an empty result for any other value. A 64-bit type counts as the 32-bit
+    type, because chips have no 64-bit types.
     """
     if not isinstance(array, torch.Tensor):
         return ()

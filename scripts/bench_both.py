@@ -169,8 +169,8 @@ async def every(arguments: argparse.Namespace) -> list[dict[str, object]]:
 
 
 def table(results: list[dict[str, object]]) -> str:
-    """Return a table of speed-ups by proposer. For both together it also has how many steps to the best kernel
-    rules made, and how many models.
+    """Return a table of speed-ups by proposer. For rules and models together, the table also counts the steps to the
+    best kernel that rules made, and that models made.
     """
     lines = ["| workload | rules | models | both | steps of both |", "|---|---|---|---|---|"]
     for name in dict.fromkeys(one["workload"] for one in results):

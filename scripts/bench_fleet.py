@@ -111,7 +111,7 @@ async def _worked_off(
 
 
 class _Near:
-    """Host that is played in this process. Its evaluations only wait."""
+    """A host of the benchmark that runs in this process. Its evaluations only wait."""
 
     def __init__(self, name: str, seconds: float) -> None:
         self._facts, self._seconds = HostFacts(name, SLOTS), seconds

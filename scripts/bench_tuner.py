@@ -45,8 +45,8 @@ _MANY = 1_000_000
 
 
 async def beam(tuner: Tuner, root: Tuned) -> None:
-    """Tune a kernel by beam search: in each round, try the most promising untried moves of the few fastest
-    kernels that have any.
+    """Tune a kernel by beam search: in each round, try the most promising untried moves of a few kernels, the fastest
+    that have any.
     """
     while tuner.left > 0:
         front = [one for one in tuner.fastest() if one.is_open][:4]
@@ -204,7 +204,7 @@ def _mean(values: list[float]) -> float:
 
 
 def main() -> None:
-    """Print the table, or JSON."""
+    """Run the tuner on the chosen workloads, and print its figures as a table or as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cpu-s", type=float, default=60.0, help="processor time of each strategy, kernel and seed")
     parser.add_argument("--seeds", type=int, default=2)

@@ -461,11 +461,11 @@ _NOTICE, _REPLY = struct.Struct("<QIIiIQ6Q"), struct.Struct("<QqiI")
 
 @contextmanager
 def _noted() -> Iterator[list[int]]:
-    """Put this thread under the worker's filter of system calls, and yield the numbers of the calls that the
-    filter refuses. The calls are done nevertheless.
+    """Put this thread under the worker's filter of system calls. Yield the numbers of the calls that the filter
+    refuses; the calls are done nevertheless.
 
-    A second thread, which began before the filter and is not under it, answers the system kernel's notices of
-    such calls (seccomp_unotify(2)).
+    A second thread answers the system kernel's notices of such calls (seccomp_unotify(2)). It began before the
+    filter, so it is not under the filter.
     """
     refused: list[int] = []
     listener: list[int] = []
@@ -502,7 +502,7 @@ def _noted() -> Iterator[list[int]]:
 
 
 def _with(lines: Sequence[str], name: str, values: Mapping[str, int]) -> Iterator[str]:
-    """Yield the lines of a workload.toml with another workload name and other values."""
+    """Yield the lines of a workload.toml with another workload name, and with other values of some keys."""
     section = ""
     for line in lines:
         section = line.strip() if line.startswith("[") else section

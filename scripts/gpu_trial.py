@@ -267,8 +267,8 @@ class Trial:
         return highest
 
     def _highest(self, step: str, from_level: str) -> str:
-        """Do a jailed step at lower and lower levels until it works. Return the level; empty if it works at
-        none.
+        """Do a jailed step at lower and lower sandbox levels until it works. Return the level; empty if the step
+        works at no level.
         """
         for level in ("L4", "L3", "L2", "L1", "L0"):
             if level > from_level:
@@ -604,7 +604,7 @@ def _stop(number: int, frame: object) -> None:
 
 @contextlib.contextmanager
 def _deaf() -> Iterator[None]:
-    """Ignore further signals while the last files are written."""
+    """Ignore further signals, so that the last files are written completely."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     yield

@@ -93,9 +93,7 @@ def _sentences(prose: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 
 
 def _alike(texts: list[tuple[int, str]]) -> list[Fault]:
-    """Return a fault for each text that nearly repeats an earlier one. Rows of tables and code are not
-    compared.
-    """
+    """Return a fault for each text that nearly repeats an earlier text. Rows of tables and code are not compared."""
     plain = [(number, CODE.sub("``", text)) for number, text in texts if not text.lstrip().startswith("|")]
     long = [(number, text) for number, text in plain if len(text) > LONG]
     found = []

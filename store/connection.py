@@ -31,7 +31,7 @@ from being reset.
 class WriterLock:
     """Exclusive lock of the one process that writes a database.
 
-    The lock is taken when the object is made; StoreError if another process has it.
+    The lock is taken when the object is made, which raises StoreError if another process has the lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -87,7 +87,7 @@ def refuse_emptied(path: Path) -> None:
 
 
 def _logged(path: Path) -> bool:
-    """Return True if the write-ahead log holds changes that may not be in the database file yet."""
+    """Return True if the write-ahead log has changes that may not be in the database file yet."""
     log = path.with_name(path.name + "-wal")
     return log.exists() and log.stat().st_size > 0
 

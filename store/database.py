@@ -56,8 +56,8 @@ class Store:
         reserve_bytes: int = 0,
         redact: Callable[[str], str] | None = None,
     ) -> Store:
-        """Open or create the database, and migrate it to this acceld's schema. Blocks; call it outside the
-        event loop.
+        """Open or create the database, and migrate it to this acceld's schema. The call blocks, so call it outside of
+        the event loop.
 
         A file of ``reserve_bytes`` lies beside the database and is deleted when the disk is full. ``redact`` is
         applied to every text before it is written. Raise StoreError if the file can not be opened, has a newer

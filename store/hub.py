@@ -20,7 +20,7 @@ PAGE = 200
 
 
 class Hub:
-    """Hand events from the writer's thread to subscribers on event loops."""
+    """Hand events from the thread that writes the database to subscribers on event loops."""
 
     def __init__(self, read: Callable[[int, int], Awaitable[list[Event]]], last_seq: int) -> None:
         self._read = read
@@ -84,7 +84,9 @@ class Hub:
                 self._wakers.pop(waker, None)
 
     def _from_memory(self, seq: int) -> list[Event] | None:
-        """Return at most ``PAGE`` events after ``seq``; None if some of them are not in memory any more."""
+        """Return at most ``PAGE`` events after ``seq`` from memory; None if one of these events is no longer in
+        memory.
+        """
         with self._lock:
             if seq >= self._last_seq:
                 return []

@@ -41,7 +41,7 @@ def compare_totals(connection: sqlite3.Connection) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Result of ``acceld doctor database``: problems (none for a healthy file), rows by table, size and
+    """Result of ``acceld doctor database``: the problems found, the number of rows by table, the size, and the
     duration of the check.
     """
 
@@ -129,7 +129,7 @@ def restore(path: Path, copy: Path) -> Path | None:
 def _copy(path: Path, part: Path) -> Iterator[Path]:
     """Copy a database to the file ``part``, check the copy, and yield ``part``.
 
-    If the caller has not renamed ``part`` in the ``with`` block, it is deleted after the block.
+    The file is deleted after the ``with`` block, unless the block has renamed it.
     """
     hint = "Check the free space and the permissions of the folder."
     connection = connect_reader(path)
@@ -216,8 +216,9 @@ def vacuum(path: Path) -> None:
 
 
 def old_runs(path: Path, ended_before: float) -> dict[str, int]:
-    """Return how many ``runs`` and ``candidates`` :func:`forget_runs` would delete. ``ended_before``: seconds
-    since the epoch.
+    """Return how many ``runs`` and ``candidates`` :func:`forget_runs` would delete.
+
+    ``ended_before`` is in seconds since the epoch.
     """
     connection = connect_reader(path)
     try:

@@ -149,8 +149,10 @@ _Rest = ParamSpec("_Rest")
 def _readable(
     kind: str, number: str = "id"
 ) -> Callable[[Callable[Concatenate[Row, _Rest], _Record]], Callable[Concatenate[Row, _Rest], _Record]]:
-    """Return a decorator for a function that makes a record of a row. The function then raises StoreError, which names the
-    row by ``kind`` and its column ``number``, if the row's values are not those of a record.
+    """Return a decorator for a function that converts a row to a record.
+
+    If the row's values are invalid, the decorated function raises StoreError. The error names the row by ``kind`` and
+    by its column ``number``.
     """
 
     def decorate(make: Callable[Concatenate[Row, _Rest], _Record]) -> Callable[Concatenate[Row, _Rest], _Record]:

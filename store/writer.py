@@ -201,8 +201,8 @@ class Writer:
             self._settle(group)
 
     def _settle(self, group: list[_Item]) -> None:
-        """Commit the group, then publish its events and answer all its callers. An error that may go away is
-        retried.
+        """Commit the group, then publish its events and answer its callers. If an error may go away, such as a full
+        disk, try again.
         """
         events: list[Event] = []
         while True:
@@ -276,7 +276,9 @@ class Writer:
         return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _PASSING
 
     def _prepare_another_try(self, error: sqlite3.Error) -> None:
-        """Prepare another try after an error of the disk: delete the reserve file, or wait if it is gone already."""
+        """After an error of the disk, free space for another try by deleting the reserve file. If the file is gone
+        already, wait.
+        """
         if not self.degraded:
             log.error("storage is degraded: %s", error)
         self.degraded = str(error)

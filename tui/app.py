@@ -74,8 +74,8 @@ class Styled(LineFilter):
 
 
 class ConsoleApp(App[None]):
-    """The application. It connects to the daemon, tells the current screen about changes, and owns the session
-    and the steering.
+    """The Textual application. It connects to the daemon and tells the current screen about changes. It also owns the
+    session, which all screens share, and the requests that steer runs.
     """
 
     TITLE = "acceld"
@@ -154,7 +154,9 @@ class ConsoleApp(App[None]):
             self.call_after_refresh(start, self, self._follow, name="events")
 
     async def _follow(self) -> None:
-        """Connect, load the state, and apply events, without end. If the connection breaks, start again."""
+        """Connect, load the state, and apply events, until the application ends. If the connection breaks, connect
+        again.
+        """
         tries = 0
         while True:
             try:
@@ -200,7 +202,7 @@ class ConsoleApp(App[None]):
         self.session.banner = "connecting"
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Show the error of work in the background that failed."""
+        """Show the error of a background worker that failed."""
         if event.state is WorkerState.ERROR:
             error = event.worker.error
             known = (
@@ -326,8 +328,10 @@ class ConsoleApp(App[None]):
             super().switch_mode(self._history.pop())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return None, by which Textual greys a key, if the action steers a run and is not possible now; else
-        True.
+        """Tell whether an action is possible now.
+
+        Return True if it is possible, or if it does not steer a run. Else return None, by which Textual greys the
+        action's key.
         """
         if action == "steer" and self.steering.refusal(str(parameters[0])):
             return None

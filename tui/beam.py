@@ -1,8 +1,8 @@
-"""Choose which candidates of a run's tree are shown as lines. The functions are pure.
+"""Choose which candidates of a run's tree get lines of their own. The functions are pure.
 
-Unless a person opens or closes branches, these candidates are shown: the path to the best one, all that were
-ever in a beam, marked ones, and those that wait or run. The other children of a candidate become one folded
-line with their numbers by status. So a tree of 100,000 candidates fits a page.
+These candidates get lines, unless a person opens or closes branches: the path to the best candidate, all candidates
+that were ever in a beam, marked candidates, and candidates that wait or run. The other children of a candidate share
+one folded line, which counts them by status. So a tree of 100,000 candidates fits a page.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TreeLine:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Return the identity of the line, which stays the same while the tree grows."""
+        """Return what identifies the line while the tree grows: (kind of line, candidate's id)."""
         return ("rest" if self.folded else "candidate", self.candidate)
 
 
@@ -59,8 +59,8 @@ class Folding:
 
 
 def kept_of(run: RunView) -> frozenset[int]:
-    """Return the ids of the candidates that are never folded: candidates that were ever in a beam, are on the path to
-    the best candidate, or are pinned or vetoed.
+    """Return the ids of the candidates that are never folded: those that were ever in a beam, that are on the path to
+    the best candidate, or that a person pinned or vetoed.
     """
     kept = {number for _, beam in run.beams.values() for number in beam}
     if run.best:
@@ -126,8 +126,8 @@ def _rank(candidate: CandidateView) -> tuple[int, float, int]:
 
 
 def _distinct(run: RunView, shown: list[int], kept: frozenset[int]) -> list[int]:
-    """Return ``shown`` without the candidates that are as fast as an earlier candidate in ``shown``. Candidates in
-    ``kept``, and those that run, always stay.
+    """Return ``shown`` without candidates that are as fast as an earlier one in ``shown``. Candidates in ``kept``,
+    and candidates that run, always stay.
     """
     found: list[int] = []
     for number in shown:

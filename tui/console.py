@@ -106,8 +106,8 @@ class ConsoleView:
     dirty: set[str] = field(default_factory=set)
 
     def open(self, run: int) -> RunView:
-        """Return the view of a run, which is made if it is missing. The views that were used longest ago are
-        dropped.
+        """Return the view of a run. A missing view is made. If there are too many views, the least recently used
+        views are dropped.
         """
         view = self.views.pop(run, None) or RunView(run)
         self.views[run] = view

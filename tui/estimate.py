@@ -12,8 +12,9 @@ from acceld.model import PRESETS, PROPOSERS
 
 
 def at_most(preset: str) -> int:
-    """Return how many candidates a run of a preset can make. The first iteration of a run has one parent, every other
-    iteration a full beam.
+    """Return the greatest number of candidates that a run with a preset can make.
+
+    The first iteration of a run has one parent, every other iteration a full beam.
     """
     p = PRESETS[preset]
     return (1 + (p.iterations - 1) * p.beam_width) * p.plans * p.attempts

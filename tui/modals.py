@@ -39,7 +39,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class Field(Input):
-    """Field for one line of text. The arrow keys put the other ``choices`` into it."""
+    """Field for one line of text. The arrow keys fill in the other ``choices``, one after another."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "OK", id="ask.ok"),
@@ -62,7 +62,8 @@ class Field(Input):
 class Ask(ModalScreen[str | None]):
     """Window with a field for one line of text. Its result is None if the person cancels.
 
-    ``choices`` are the likely answers, the first of which is in the field at first. ``about`` says what follows.
+    ``choices`` are the likely answers; the first of them is in the field when the window opens. ``about`` is a text
+    that says what the answer does.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Back", id="ask.back")]

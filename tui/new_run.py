@@ -52,7 +52,7 @@ def columns(width: int) -> tuple[Column, ...]:
 
 @dataclass(slots=True)
 class Offer:
-    """A workload for which the window can start a run."""
+    """A workload that the window offers for a new run."""
 
     folder: str = ""
     """Folder of the workload, if a person has named the folder; else empty."""
@@ -153,7 +153,7 @@ class NewRun(ModalScreen[int | None]):
         self._list(earlier[0]["workload"] if earlier else "")
 
     def _list(self, chosen: str = "") -> None:
-        """Show the workloads that match the filter, with the cursor on the one called ``chosen``."""
+        """Show the workloads that match the filter, and put the cursor on the workload called ``chosen``."""
         palette, listed = palette_of(self.app), self.query_one(LineList)
         words = self.query_one("#words", Input).value.lower().split()
         names = sorted(name for name in self._offers if all(word in name.lower() for word in words))

@@ -47,12 +47,12 @@ def over_iterations(run: RunView, chosen: int | None) -> Plot:
 
 
 def over_seconds(run: RunView, chosen: int | None) -> Plot:
-    """Return the figure of the best speed-up over the seconds since the run started."""
+    """Return the figure of the best speed-up over the seconds that the run has taken."""
     return _best(run, "seconds", [max(0.0, best.at - run.started_at) if best.at else 0.0 for best in run.bests])
 
 
 def over_dollars(run: RunView, chosen: int | None) -> Plot:
-    """Return the figure of the best speed-up over the money that models had cost by then."""
+    """Return the figure of the best speed-up over the money that models have cost."""
     if not run.cost_usd:
         return Plot("Best over dollars", "USD", "x", empty="No model call of this run has cost anything.")
     return _best(run, "USD", [run.cost_at(best.seq) for best in run.bests])

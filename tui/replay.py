@@ -1,4 +1,4 @@
-"""Replay a finished run: show its state at the moment that a slider chooses."""
+"""Replay a finished run: show its state at the moment that a person chooses by a slider."""
 
 from __future__ import annotations
 

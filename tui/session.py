@@ -1,5 +1,5 @@
-"""Hold what all screens share: the source of the data, the state, and what a person has chosen. A session knows
-no screen.
+"""Hold what all screens share: the source of the data, the state, and what a person has chosen. Nothing here refers
+to a screen.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Session:
 
     @property
     def now(self) -> float:
-        """Time in seconds since the epoch: the present; in a replay, the time at the slider."""
+        """Return the time in seconds since the epoch: the present; in a replay, the time at the slider."""
         return self.state.now if self.replay else self._clock()
 
     @property
@@ -118,7 +118,7 @@ class Session:
         return self.replay is None and view.rows is Rows.UNREAD
 
     def fold(self, batch: list[Event]) -> list[Alert]:
-        """Apply events to the state, and return the alerts that they give."""
+        """Apply events to the state. Return the alerts to show a person because of them."""
         fresh = [event for event in batch if self.live.apply(event)]
         return [alert for event in fresh if (alert := alert_of(event)) is not None]
 
@@ -159,7 +159,7 @@ class Session:
         self.live.take_queue(await self.client.get("/v1/queue"))
 
     def lose(self) -> None:
-        """Forget what the daemon was doing, because the daemon does not answer."""
+        """Forget what the daemon was doing. This is called when the daemon does not answer."""
         self.lost = True
         self.live.forget_work()
 

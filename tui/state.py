@@ -53,7 +53,7 @@ ANSWERED = "answered"
 
 
 class Rows(Enum):
-    """Progress of reading a run's rows. As long as the rows are unread, the view has only facts from events."""
+    """Progress of reading a run's rows. Until the rows are read, the view has only facts from events."""
 
     UNREAD = "unread"
     COMING = "coming"
@@ -356,7 +356,7 @@ class RunView:
         return [(at - told.elapsed_s, told) for seq, at, told in reports if not told.ended and seq > self.state_seq]
 
     def _planning(self, now: float) -> str:
-        """Return in words what plans are waited for: those of rules, or those of models; else what waits."""
+        """Return in words what the run waits for while plans are made: for rules, for models, or for something else."""
         if tunings := self.tuning:
             timed, limit = sum(told.timed for _, told in tunings), sum(told.limit for _, told in tunings)
             since = min(began for began, _ in tunings)
@@ -369,8 +369,8 @@ class RunView:
 
     @property
     def leader(self) -> CandidateView | None:
-        """Return the fastest candidate of the newest iteration, if it is faster than the best kernel and has not passed
-        the strict gate yet; else None.
+        """Return the fastest candidate of the newest iteration if it is faster than the best kernel but has not
+        passed the strict gate yet; else None.
         """
         newest = (self.candidates[number] for number in self._levels.get(self.iteration, ()))
         return min(filter(self.unconfirmed, newest), key=lambda one: one.latency_us or 0.0, default=None)
@@ -411,9 +411,10 @@ class RunView:
         return figures.change(candidate.change, plan.title or plan.rule) if plan else f"iteration {candidate.iteration}"
 
     def verdict(self, applies: str) -> str:
-        """Return the outcome of a run in words, for a person who comes back to it; empty while the run goes on.
+        """Return the outcome of a run in words; empty while the run goes on.
 
-        ``applies`` is the key or command by which the person can write the best kernel over a file.
+        The words are for a person who comes back to the run. ``applies`` is the key or command by which the person
+        can write the best kernel over a file.
         """
         if not self.ended:
             return ""
@@ -645,8 +646,10 @@ class RunView:
         return True
 
     def _timed_again(self, text: str, seq: int) -> bool:
-        """Forget earlier best kernels: after all kernels were timed again, their latencies do not compare with
-        new ones. Return True if the view changed.
+        """Forget earlier best kernels, because all kernels were timed again and the earlier latencies do not compare
+        with the new ones.
+
+        Return True if the view changed.
         """
         if seq <= self.timed_again_seq:
             return False
@@ -655,8 +658,8 @@ class RunView:
         return True
 
     def _best(self, data: BestChanged, seq: int, at: float, known_at: int) -> bool:
-        """Store a best kernel under the event number ``seq``. ``known_at`` is the number of the event that told
-        of it. Return True if the view changed.
+        """Store a best kernel under the event number ``seq``. ``known_at`` is the number of the event that reported
+        the kernel. Return True if the view changed.
         """
         if data.latency_us is None or known_at < self.timed_again_seq:
             return False
@@ -737,7 +740,7 @@ def _keep(numbers: list[int], number: int) -> None:
 
 
 def _named(numbers: list[int]) -> str:
-    """Return ids as text, such as ``c3, c5``; beyond three, how many more there are."""
+    """Return ids as text, such as ``c3, c5``. More than three ids are cut to three and the number of the others."""
     more = f" and {len(numbers) - 3} more" if len(numbers) > 3 else ""
     return ", ".join(f"c{number}" for number in numbers[:3]) + more
 

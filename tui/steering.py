@@ -261,7 +261,7 @@ class Steering:
             self._act(action, f"c{candidate} {done}", candidate=candidate)
 
     def _act(self, action: str, done: str, **arguments: Any) -> None:
-        """Send an action for the run in view, and show the message ``done``; if that is empty, the daemon's
+        """Send an action for the run in view, and show the message ``done``. If ``done`` is empty, show the daemon's
         answer.
         """
         run = self._session.run_view

@@ -34,11 +34,11 @@ class Made:
 def made(places: Places, folder: str, reference: str, arguments: Sequence[str], precision: str) -> Made:
     """Write the folder of a workload.
 
-    The reference is traced, which runs its code once with the user's rights. So the text of the reference must pass the
-    policy for numpy sources first.
+    Tracing the reference runs its code with the user's rights. So the reference must first pass the policy for numpy
+    sources.
 
-    :raises UsageError: something is wrong, or the reference does not run; every fault is numbered. Nothing is written
-    then.
+    :raises UsageError: something is wrong, or the reference does not run. The error numbers every fault, and nothing
+    is written.
     """
     wrong: list[str] = []
     path = None
@@ -105,8 +105,8 @@ def _arguments(texts: Sequence[str], wrong: list[str]) -> Iterator[DraftArgument
 
 
 def _parameters(text: str, wrong: list[str]) -> list[str] | None:
-    """Return the names of the parameters of ``forward``. None if the text can not be used; the reason is added to
-    ``wrong``.
+    """Return the names of the parameters of ``forward``. If the text can not be used, add the reason to ``wrong`` and
+    return None.
     """
     broken = policy.check(text, "reference.py", library=policy.NUMPY_REACH)
     if broken is not None:
@@ -130,7 +130,9 @@ def _parameters(text: str, wrong: list[str]) -> list[str] | None:
 def _named(
     given: Sequence[DraftArgument], texts: Sequence[str], parameters: Sequence[str], wrong: list[str]
 ) -> list[DraftArgument]:
-    """Return the arguments in the order of the parameters of ``forward``, and under their names."""
+    """Return the arguments in the order of the parameters of ``forward``, each with the name of its parameter. Faults
+    are added to ``wrong``.
+    """
     if len(given) != len(parameters):
         wrong.append(
             f"arguments: forward takes {len(parameters)} ({', '.join(parameters)}), and {len(given)} are given"

@@ -64,8 +64,7 @@ class KernelItem(BaseModel):
 
 
 async def _answered(work: Awaitable[Json]) -> list[str]:
-    """Return a tool's answer as texts: its JSON without the source text, and then the source text unchanged, if the
-    answer has a source text.
+    """Return a tool's answer as texts: its JSON, and behind it the source text, unchanged, if the answer has one.
 
     An AcceldError becomes a tool error that says what to do.
     """

@@ -71,11 +71,11 @@ COMPARED_KEYS = ("status", "failure", "latency_us", "percent_of_floor", "rel_l2"
 
 
 async def _quiet(progress: float, total: float | None, message: str) -> None:
-    """Take a report of progress, and do nothing."""
+    """Do nothing with a report of progress, for callers that show none."""
 
 
 class Toolbox:
-    """The tools over one state folder. Await :meth:`close` at the end."""
+    """The tools for agents, over one state folder. Await :meth:`close` at the end."""
 
     def __init__(self, home: Home, places: Places) -> None:
         self.home = home
@@ -154,8 +154,9 @@ class Toolbox:
     async def _timed(
         self, kernel: Kernel, listed: Sequence[Mapping[str, Any]], found: Workload, chip: str
     ) -> dict[int, tuple[float, str]]:
-        """Return, by position in ``listed``, the predicted latency in microseconds and words on the gain. Only the first few
-        changed kernels are timed.
+        """Return, by position in ``listed``, the predicted latency in microseconds and a text on the gain.
+
+        Only the first few changed kernels are timed.
         """
         before = evaluation_from(await self._evaluated(kernel, found, Gate.TIMING, chip)).profile
         answers: dict[int, tuple[float, str]] = {}
@@ -810,7 +811,7 @@ def _rank(row: _Row) -> tuple[str, bool, float, int]:
 
 
 def _step(one: Mapping[str, Any], source: str) -> str:
-    """Return a step from the baseline to the best kernel in one line."""
+    """Return one line about a step on the way from the baseline to the best kernel."""
     word = verdict(one["speedup"], one["improved"], one["tie_band"], source)
     speedup = "" if one["speedup"] is None else f" x{one['speedup']:.3f} {word}"
     latency = "" if one["latency_us"] is None else f" {one['latency_us']:.1f} µs"
@@ -848,7 +849,7 @@ def _cut(value: Any, limit: int) -> Any:
 
 
 def _within(lines: Sequence[str], room: int) -> list[str]:
-    """Return the lines that fit in ``room`` characters. If some do not fit, a last line has their number."""
+    """Return the first lines that fit in ``room`` characters. If lines are left out, a last line says how many."""
     kept: list[str] = []
     for line in lines:
         room -= len(json.dumps(line, ensure_ascii=False)) + 2
@@ -871,8 +872,8 @@ def _within_text(parts: Sequence[str]) -> str:
 
 
 def fitted(answer: Json, limit: int = ANSWER_CHARS) -> str:
-    """Return an answer as JSON text of at most ``limit`` characters. If it is longer, the longest parts are cut; lists
-    lose their last entries.
+    """Return an answer as JSON text of at most ``limit`` characters. A longer answer is shortened: its longest texts
+    are cut, and its longest lists lose their last entries.
     """
     text = json.dumps(answer, ensure_ascii=False, default=str)
     while len(text) > limit and _shortened(answer, len(text) - limit):

@@ -21,8 +21,8 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_forms(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
-    """Add ``--json``, ``--jsonl`` and ``--csv``, of which a person may give one. Return their group, to which
-    further options can be added.
+    """Add ``--json``, ``--jsonl`` and ``--csv`` as alternatives. Return their group, to which further alternatives
+    can be added.
     """
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
@@ -60,7 +60,7 @@ def number_of(text: str, letter: str) -> int:
 
 
 def grid(text: str) -> tuple[int, ...]:
-    """Return the launch grid ``(2, 4)`` for the text ``2,4``."""
+    """Return the launch grid that an option's text gives: ``(2, 4)`` for ``2,4``."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:

@@ -23,8 +23,8 @@ class BestKernel:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Return the verdict (:data:`acceld.gains.RULE`) on the kernel's speed-up over the baseline: whether it is a
-        win, likely or a tie. None without a speed-up.
+        """Return whether the kernel's speed-up over the baseline is a win, likely or a tie
+        (:data:`acceld.gains.RULE`). Return None without a speed-up.
         """
         return judged(self.run)
 

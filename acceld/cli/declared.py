@@ -1,7 +1,7 @@
 """Judge the first kernel of a new workload on every distribution that the workload declares.
 
-A distribution on which the kernel is wrong, or on which nothing can be judged, is not proposed: the workload's file
-refuses it with the reason.
+A distribution on which the kernel is wrong, or on which nothing can be judged, is refused in the workload's file,
+with the reason.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ MOST_S = 60.0
 class Judged:
     """The judgement of a new workload's kernel.
 
-    ``evaluation`` is the result of the strictest gate that was run. ``refused`` has the distributions that the
-    workload's file does not propose, with their reasons. ``too_long_s`` is the expected time of the strict gate if it
-    was not run. ``fixed`` has the arguments whose values the file now keeps in every distribution. ``failed`` is the
-    error with which the reference ended on a distribution; empty if the reference ran on every distribution. ``lowered``
-    is the profile of the kernel that is lowered from the reference, None if there is none.
+    - ``evaluation``: the result of the strictest gate that was run. - ``refused``: the distributions that the
+    workload's file refuses from now on, with their reasons. - ``too_long_s``: the expected seconds of the strict
+    gate, if it was not run because it takes too long. - ``fixed``: the arguments whose values the file now keeps in
+    every distribution. - ``failed``: the error with which the reference ended on a distribution; empty if the
+    reference ran on all distributions. - ``lowered``: the profile of the kernel that was lowered from the reference;
+    None if there is no such kernel.
     """
 
     evaluation: Evaluation
@@ -96,8 +97,10 @@ async def judged_at(
 
 
 def say_judged(found: Judged, folder: Path, api: str, before: Judged | None = None) -> None:
-    """Print, for the workload in ``folder``, on which inputs its first kernel of ``api`` was not judged, and why. What was
-    printed of the judgement ``before`` is left out.
+    """Print on which inputs the first kernel of ``api`` was not judged, and why.
+
+    ``found`` is the judgement of the kernel of the workload in ``folder``. What was printed of the judgement
+    ``before`` is left out.
     """
     if before is not None:
         found = replace(
@@ -181,8 +184,9 @@ def _expected_s(searched: Evaluation, loaded: Workload) -> float:
 
 
 def _wrong(evaluation: Evaluation) -> dict[str, str]:
-    """Return the distribution on which a kernel failed, with the reason, if the kernel failed on no other one.
-    Otherwise return an empty dict.
+    """Return the distribution on which a kernel failed, with the reason.
+
+    Return an empty dict if the kernel failed on no distribution, or on several.
     """
     if evaluation.status is not Status.INCORRECT_NUMERICAL or evaluation.correctness is None:
         return {}

@@ -24,8 +24,10 @@ class Former:
 
 
 def current_words(name: str, rest: Sequence[str]) -> tuple[list[str], str]:
-    """Return the words of the current command that ``name`` and ``rest`` mean, and a message that names this command if
-    the two are a former command (else an empty text).
+    """Translate a command that may be a former one.
+
+    Return the words of the current command, and a message that names it. If ``name`` is a current command, return its
+    own words and an empty text.
     """
     former = FORMER.get(name)
     found = former.words(list(rest)) if former is not None else None
@@ -91,8 +93,8 @@ def _check(rest: list[str]) -> list[str] | None:
 
 
 def _second(word: str, *instead: str) -> Callable[[list[str]], list[str] | None]:
-    """Return a translation for former commands whose first argument is ``word``: the words ``instead`` take its
-    place.
+    """Return a translation for former commands whose first argument is ``word``. The translation puts the words
+    ``instead`` in the place of command and first argument.
     """
     return lambda rest: [*instead, *rest[1:]] if rest[:1] == [word] else None
 

@@ -30,7 +30,7 @@ needed until the command ends.
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: its module, and its line in ``acceld --help``."""
+    """A command: the name of its module, and its line in ``acceld --help``."""
 
     module: str
     group: str

@@ -200,7 +200,7 @@ def _evaluated(home: Home, items: Sequence[Item], jobs: int) -> Iterator[dict[st
 
 
 class _Baselines:
-    """Profiles of the baselines that kernels are compared with. Each is evaluated once."""
+    """Profiles of the baselines with which kernels are compared. Each baseline is evaluated once."""
 
     def __init__(self, home: Home) -> None:
         self._home = home

@@ -74,7 +74,7 @@ def described(given: Sequence[DraftArgument]) -> tuple[Mapping[str, Any], ...]:
 
 
 def module_reference(request: ModuleRequest) -> ModuleReference:
-    """Return the numpy reference of a module. Raises UsageError if the module can not be written as a
+    """Return the numpy reference of a module. Raises UsageError if the module can not be written as a numpy
     reference.
     """
     (found,) = module_references([request])

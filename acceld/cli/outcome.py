@@ -21,7 +21,9 @@ REASONS_OF_A_TIE = 5
 
 
 def screening(counts: dict[str, int]) -> str:
-    """Return a line on the candidates of a run on a device that the simulator's predictions kept from being measured."""
+    """Return a line that counts the candidates that were not measured on a device, because the simulator predicted
+    them to be clearly slower.
+    """
     text = f"{counts['dropped']} not measured, as the simulator finds them clearly slower than their parents"
     if counts["measured"]:
         text += f"; of {counts['measured']} measured nevertheless {counts['wrong']} were faster"

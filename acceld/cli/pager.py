@@ -24,8 +24,9 @@ class _Terminal(io.TextIOWrapper):
 
 
 def pager_of(environ: Mapping[str, str]) -> list[str]:
-    """Return the words of the pager's command: from ``ACCELD_PAGER``, else ``PAGER``, else less. Empty, for no
-    pager, if that variable is empty or ``cat``, or if TERM is ``dumb``.
+    """Return the words of the pager's command: from ``ACCELD_PAGER``, else from ``PAGER``, else ``less``.
+
+    Return no words, which means no pager, if that variable is empty or ``cat``, or if TERM is ``dumb``.
     """
     text = environ.get("ACCELD_PAGER", environ.get("PAGER", DEFAULT))
     words = shlex.split(text)

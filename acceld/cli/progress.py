@@ -116,7 +116,7 @@ class TerminalProgress:
         return Text(f"{line} · {figures.elapsed(time.monotonic() - self._started)}", overflow="fold")
 
     def close(self) -> None:
-        """Erase the line."""
+        """Erase the line that shows the progress."""
         self._live.stop()
 
 

@@ -19,15 +19,16 @@ from acceld.workloads import BASELINE_FILES, Workload, every_shape, hidden_shape
 def reference_workload(
     path: Path, given: Sequence[DraftArgument], place: Path, judge: Callable[[Path], Callable[[Path], None]]
 ) -> Path:
-    """Return a workload folder under ``place`` for the reference in ``path``, with lowered kernels as
-    baselines.
+    """Return a workload folder under ``place`` for the reference in ``path``, with lowered kernels as baselines.
 
-    A reference and arguments that were given before get the same folder again. An API for which the reference
-    can not be lowered has no baseline. A new folder is first given to ``judge``, which may change its workload.toml.
-    What ``judge`` returns is called with the folder's final path, and tells the user what was found.
+    The same reference with the same arguments gets the same folder again. An API for which the reference can not be
+    lowered has no baseline.
 
-    :raises UsageError: there is no such file, or the folder can not be written.
-    :raises WorkloadError: the reference can not be run.
+    ``judge`` is called with a new folder before it gets its final path, and may change its workload.toml. It returns
+    a function, which is called with the final path and tells the user what was found.
+
+    :raises UsageError: there is no such file, or the folder can not be written. :raises WorkloadError: the reference
+    can not be run.
     """
     try:
         text = path.read_bytes()
@@ -60,11 +61,12 @@ def reference_workload(
 def write_reference_workload(
     path: Path, given: Sequence[DraftArgument], folder: Path, *, name: str, shown: Path | None = None
 ) -> Lowered:
-    """Run a reference, write its workload to a new folder, and return the lowered kernels. A message names each
-    API without a kernel. Messages name the file ``shown`` in place of a ``path`` that is soon deleted.
+    """Run a reference, write its workload to a new folder, and return the lowered kernels.
 
-    :raises UsageError: the folder can not be written.
-    :raises WorkloadError: the reference can not be run.
+    Print a message for each API without a kernel. Messages name the file ``shown`` in place of ``path``, if ``path``
+    is a temporary file.
+
+    :raises UsageError: the folder can not be written. :raises WorkloadError: the reference can not be run.
     """
     facts = drafts.reference_facts(path, given)
     say_surprises(shown or path, facts)
@@ -91,11 +93,12 @@ def write_lowered_workload(
     name: str,
     shown: Path | None = None,
 ) -> Lowered:
-    """Write the workload of a reference whose arguments and outputs (``facts``) are known, and return the
-    lowered kernels. A message names each API without a kernel, and the file ``shown`` or ``path``.
+    """Write the workload of a reference, and return the lowered kernels. ``facts`` are the reference's arguments and
+    outputs.
 
-    :raises UsageError: the folder can not be written.
-    :raises WorkloadError: the reference can not be traced.
+    Print a message for each API without a kernel. Messages name the file ``shown``, or ``path``.
+
+    :raises UsageError: the folder can not be written. :raises WorkloadError: the reference can not be traced.
     """
     lowered = drafts.write_reference_folder(path, facts, given, folder, name=name)
     for why in dict.fromkeys(lowered.refused.values()):
@@ -123,8 +126,10 @@ def lowered_root(found: Workload, api: str, *, hidden: bool) -> Kernel | None:
 
 
 def first_kernel(found: Workload, api: str) -> tuple[Path, Kernel] | None:
-    """Return the kernel that a search of a workload without a baseline begins with, lowered from the reference, and the
-    path that it would have in the workload's folder. None if the workload has a baseline, or if nothing was lowered.
+    """Return the kernel with which a search begins if its workload has no baseline, and the kernel's path.
+
+    The kernel is lowered from the reference. The path is the one that the kernel would have in the workload's folder.
+    Return None if the workload has a baseline, or if no kernel was lowered.
 
     :raises WorkloadError: the reference can not be run.
     """

@@ -96,6 +96,6 @@ class RemoteDaemon:
 
 
 def _listens(path: Path) -> bool:
-    """Return whether somebody takes connections at a socket. Its file is there a moment earlier."""
+    """Tell whether a process accepts connections at a socket. The socket's file appears a moment before that."""
     with socket.socket(socket.AF_UNIX) as asking:
         return asking.connect_ex(str(path)) == 0

@@ -92,8 +92,9 @@ TWO_MODELS = (
 
 
 def _hits(found: Sequence[dict[str, Any]], *, whole: bool) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Return the columns and rows of a text search. Unless ``whole``, a crossover's second parent is named in
-    its title and has no column.
+    """Return the columns and rows of a text search.
+
+    Unless ``whole`` is True, the title of a crossover names the second parent, and the second parent has no column.
     """
     if whole:
         names = ("kind", "id", "title", "partner", "extract")

@@ -30,8 +30,9 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def print_anything() -> None:
-    """Make both streams write a similar character, or ``?``, for each character that their encoding lacks. A stream
-    that the caller has closed takes all output and drops it.
+    """Make both streams write a similar character, or ``?``, for each character that their encoding lacks.
+
+    A stream that the caller of the command has closed takes all output and drops it.
     """
     codecs.register_error(NEAREST, _nearest)
     for number, name in enumerate(("stdin", "stdout", "stderr")):

@@ -143,8 +143,8 @@ class WatchConsole:
             sys.stderr.flush()
 
     def _keep(self, step: SaveResult) -> None:
-        """Append a measured latency that lies outside the predicted interval to the file ``DISAGREEMENTS`` of the state
-        folder.
+        """Append a measured latency to the file ``DISAGREEMENTS`` of the state folder, if it lies outside the
+        predicted interval.
         """
         self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._kept / DISAGREEMENTS).open("a", encoding="utf-8") as file:

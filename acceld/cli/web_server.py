@@ -30,7 +30,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Door:
-    """Check of requests. The first request must have the token; later requests must have the cookie that it got."""
+    """Check who sends a request. The first request must have the token; later requests must have the cookie that the
+    answer to the first request set.
+    """
 
     def __init__(self, port: int) -> None:
         self.token = secrets.token_urlsafe(32)
@@ -89,8 +91,8 @@ class GuardedServer(Server):
         return app
 
     async def _guard(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Set headers by which the browser loads nothing from other servers and does not tell them the address
-        of the page.
+        """Set headers that forbid the browser to load anything from other servers, or to tell them the address of the
+        page.
         """
         response.headers["Content-Security-Policy"] = policy(request.host, self._nonce)
         response.headers["Referrer-Policy"] = "no-referrer"

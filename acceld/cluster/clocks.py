@@ -21,11 +21,12 @@ def in_run(
     canary: Evaluation | None,
     baseline_us: float,
 ) -> Evaluation:
-    """Return an evaluation whose measured latency is converted to the run's microseconds. The host's facts are added.
+    """Return an evaluation with its measured latency converted to the run's microseconds, and with the host's facts.
 
-    ``known_us`` has the run's latencies by the hash of the kernel. If the kernel was timed interleaved with one of
-    these, its latency is that kernel's latency divided by the measured ratio. Otherwise it is scaled by
-    ``baseline_us`` (the baseline's latency in the run) over the latency of ``canary`` (the baseline on this host).
+    ``known_us`` has the latencies of kernels in the run, by the kernel's hash. If the kernel was timed interleaved
+    with one of them, its latency is that kernel's latency in the run divided by the measured speed-up. Otherwise the
+    latency is scaled by the baseline's latency in the run (``baseline_us``) divided by the baseline's latency on this
+    host (``canary``).
     """
     profile = evaluation.profile
     if profile is None:

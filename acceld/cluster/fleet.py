@@ -399,7 +399,9 @@ class Fleet:
         return _settled(list(answers.values()))
 
     async def _repeats(self, name: str, request: EvaluationRequest, result: Hashable) -> bool:
-        """Return True if a host gives the same result again. If it does not, the kernel is not deterministic."""
+        """Return True if a host gives the same result when it evaluates the kernel again. If the results differ, the
+        kernel is not deterministic.
+        """
         again = await self._opinion(replace(request, host=name, practice=True), set())
         return again is not None and _result(again.evaluation) == result
 
@@ -414,7 +416,7 @@ class Fleet:
         """Return the first valid answer of a host that is not in ``barred``.
 
         If no host can take the request, a ``patient`` request waits for a new host. DeviceError is raised if the
-        request is not patient, or if every host has failed it.
+        request is not patient, or if every host has failed to answer it.
         """
         number = next(self._numbers)
         job = Job(
@@ -453,7 +455,9 @@ class Fleet:
         self._occupancy.note(sum(seat.in_use for seat in seats), waiting=bool(self._schedule.waiting))
 
     async def _run(self, job: Job, seat: Seat, member: _Member, request: EvaluationRequest) -> None:
-        """Run a job on a host. Afterwards the job has its answer, waits again, or runs on another host."""
+        """Run a job on a host. After the call, the job has its answer, waits for another host, or runs on another
+        host.
+        """
         name = seat.facts.name
         answered = False
         try:
@@ -490,7 +494,9 @@ class Fleet:
             future.set_result(answer)
 
     def _wait_again(self, job: Job, name: str, why: str, hint: str = "") -> None:
-        """Queue a job for another host. If no other host can take it, the caller that waits for it gets DeviceError."""
+        """Queue a job for another host. If no other host can take the job, raise DeviceError in the caller that waits
+        for it.
+        """
         future = self._futures.get(job.number)
         if future is None or future.done() or job.settled:
             return
@@ -520,8 +526,10 @@ class Fleet:
         return _Answer(name, in_run(evaluation, facts, known, proof, baseline_us))
 
     def _canary(self, name: str, member: _Member, request: EvaluationRequest) -> asyncio.Task[Evaluation] | None:
-        """Return the task that evaluates the run's baseline on a host; it is started once. None for a request outside
-        of a run.
+        """Return the task that evaluates the run's baseline on a host. The task is started once for each run and
+        host.
+
+        Return None for a request outside of a run.
         """
         if request.canary is None:
             return None
@@ -601,7 +609,7 @@ def _decides(evaluation: Evaluation, request: EvaluationRequest) -> bool:
 
 
 def _settled(answers: Sequence[_Answer]) -> _Answer:
-    """Return the answer that counts if answers differ: a wrong result of any host, else the answer of the majority.
+    """Return the answer that counts if hosts disagree: a wrong result of any host, else the answer of the majority.
 
     If there is no majority, an answer that did not pass counts.
     """

@@ -51,8 +51,10 @@ class HostFacts:
     """Versions that must equal those of the daemon: acceld, Python, Ray."""
 
     def takes(self, backend: str, chip: str) -> bool:
-        """Tell whether the host can evaluate a kernel for ``chip`` on ``backend``: a simulated evaluation always, a
-        measured one if the kernel is for the host's processor, or if the host has that chip or its chip is not known.
+        """Tell whether the host can evaluate a kernel for ``chip`` on ``backend``.
+
+        Every host can simulate. A host can measure a kernel for its own processor, and a kernel for its chip; if its
+        chip is not known, any kernel.
         """
         return backend == SIMULATOR or chip in (HOST, self.chip) or not self.chip
 

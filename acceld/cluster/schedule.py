@@ -62,8 +62,9 @@ class Job:
     """True if the job has its answer; hosts may still be running it."""
 
     def lane(self, held: Iterable[str]) -> Lane:
-        """Return the key of the lane in which the job waits. The hosts in ``held`` run the job already, so the job does
-        not go to them again.
+        """Return the key of the job's queue: jobs with equal keys may go to the same hosts.
+
+        The hosts in ``held`` run the job already, so the job does not go to them again.
         """
         barred = frozenset(self.barred.union(held))
         return Lane(self.priority, self.run, self.backend, self.chip, self.pinned, barred, self.patient)
@@ -135,7 +136,7 @@ class Schedule:
     # Hosts.
 
     def join(self, facts: HostFacts) -> Seat:
-        """Add a host, and return its seat. The new host replaces a host of the same name."""
+        """Add a host, and return its seat in the schedule. A host of the same name is replaced."""
         self.leave(facts.name)
         seat = self.seats[facts.name] = Seat(facts)
         self.hear(facts.name)
@@ -272,7 +273,7 @@ class Schedule:
         return len(self.seats) + bool(self.waiting)
 
     def why_idle(self, name: str) -> str:
-        """Return why a host has free slots; "" if all its slots are busy."""
+        """Return the reason why a host has free slots; "" if all its slots are busy."""
         seat = self.seats[name]
         if seat.standing is not Standing.ACTIVE:
             return f"{seat.standing}: {seat.reason}".rstrip(": ")
@@ -291,7 +292,9 @@ _TRUSTED = (Standing.ACTIVE, Standing.DRAINING)
 
 
 def out_of_step(results: Mapping[str, Hashable]) -> str | None:
-    """Return the one host whose result differs while at least two others agree; None otherwise."""
+    """Return the host whose result is wrong: at least two other hosts agree on another result. Return None if there
+    is no such host.
+    """
     counted = Counter(results.values())
     for host, result in results.items():
         if counted[result] == 1 and max((n for other, n in counted.items() if other != result), default=0) >= 2:

@@ -169,7 +169,9 @@ class SearchBuilder:
             self._models = None
 
     async def check(self, spec: RunSpec) -> None:
-        """Raise AcceldError if a run with this specification could not begin. Called before the run is accepted."""
+        """Raise AcceldError if a run with this specification could not begin. The daemon calls this before it accepts
+        a run.
+        """
         found = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
         if spec.search.from_reference:
             _check_reference(found, spec)
@@ -294,8 +296,9 @@ class SearchBuilder:
         return model_proposer(calls, roles, prompts, found, parameters, self._home, self._shares(run, roles))
 
     def _polisher(self, spec: RunSpec, run: int) -> Proposer | None:
-        """Return the rules that improve models' kernels, if models and rules both propose and the simulator can run
-        the run's API and chip; None otherwise.
+        """Return the rules that improve the kernels of models.
+
+        Return None unless both models and rules propose, and the simulator can run the run's API and chip.
         """
         if spec.proposer != "both" or not spec.search.polish or not _is_simulated(spec):
             return None
@@ -487,7 +490,7 @@ def memory_settings(parameters: SearchParameters) -> MemorySettings:
 
 
 def applicability(run: int, spec: RunSpec, problem: Problem) -> Applicability:
-    """Return the setting of a run (chip, API, source of latencies ...), by which insights are chosen."""
+    """Return the circumstances of a run (chip, API, source of latencies ...), by which insights are chosen."""
     source = TARGETS[spec.backend].source
     return Applicability(run, spec.chip, spec.api, source=source, tags=problem.tags, dtype=problem.dtype)
 
@@ -565,7 +568,7 @@ def _also_for(found: Workload) -> str:
 
 
 def definition(found: Workload) -> dict[str, object]:
-    """Return what the history stores of a workload: its definition as data."""
+    """Return the definition of a workload as data, for the history."""
     return {
         "name": found.name,
         "family": found.family,

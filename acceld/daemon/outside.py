@@ -116,7 +116,7 @@ def _other(given: Any, asked: Mapping[str, Any], api: str, config: Config) -> Ke
 
 
 def _launched(kernel: Kernel, given: Mapping[str, Any], found: Workload) -> Kernel:
-    """Return the kernel with the workload's entry, grid and LNC in place of those that ``given`` does not set."""
+    """Return the kernel with entry, grid and LNC of the workload, unless ``given`` sets them."""
     lnc = kernel.lnc if "lnc" in given else found.lnc
     return replace(kernel, entry=kernel.entry or found.entry or "", grid=kernel.grid or found.grid, lnc=lnc)
 
@@ -130,8 +130,8 @@ def answer(asked: Mapping[str, Any], request: EvaluationRequest, evaluation: Eva
     """Return the evaluation as JSON-able data, with its backend, chip and API.
 
     If ``details`` in ``asked`` is false, the profile's details are left out; if it is ``"findings"``, only those in
-    :data:`FINDINGS` stay. ``paired`` has the ratio to each kernel of ``against`` that was timed interleaved, in the
-    order of ``against``.
+    :data:`FINDINGS` stay. ``paired`` in the result has the speed-up over each kernel of ``against`` that was timed
+    interleaved, in the order of ``against``.
     """
     reported = asdict(evaluation) | {"backend": request.backend, "chip": request.chip, "api": request.kernel.api}
     found = evaluation.profile.details.get("paired", ()) if evaluation.profile is not None else ()

@@ -1,5 +1,5 @@
-"""Queue runs: a limited number of runs search at the same time, the other runs wait in order of arrival. No error of a
-run ends the daemon.
+"""Queue runs: a limited number of runs search at the same time, the other runs wait in order of arrival. An error in
+a run never ends the daemon.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ class RunQueue:
         self._changed()
 
     async def cancel(self, run: int) -> str:
-        """Cancel a run that searches once its current evaluations are done, and a run that waits at once. Return a
-        message that says which.
+        """Cancel a run, and return a message about it. A run that waits ends at once. A run that searches ends when
+        its current evaluations are done.
 
         Raises ConflictError if the run has ended.
         """
@@ -161,7 +161,7 @@ class RunQueue:
             control.pause()
 
     async def stop(self) -> None:
-        """Cancel the tasks that still run. The store is not changed, so that the next daemon continues the runs."""
+        """Cancel the tasks that still run. The store is not changed, so the next daemon continues the runs."""
         self._stopping = True
         tasks = list(self._running.values())
         for task in tasks:

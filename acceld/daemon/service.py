@@ -246,10 +246,10 @@ class Daemon:
                 await self.store.change(write_event, DaemonStopped(self._stop_reason))
 
     async def _watch(self, inode: int | None) -> None:
-        """Stop the daemon when it is idle for too long, or when the state folder was replaced: ``inode`` is the
-        folder's inode number at the start.
+        """Watch over the daemon's surroundings.
 
-        Warn about a growing write-ahead log and a filling disk.
+        Stop the daemon when it has been idle for too long, or when the state folder was replaced: ``inode`` is the
+        folder's inode number at the start. Warn about a growing write-ahead log and a filling disk.
         """
         looked, warned = time.monotonic(), ""
         while True:

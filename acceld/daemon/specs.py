@@ -116,11 +116,11 @@ def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:
 
 
 def kernel(asked: Any, api: str | None, otherwise: str) -> Kernel:
-    """Return a kernel that a person gives. The kernel is trusted, so it may import anything, unless the request says
-    otherwise.
+    """Return the kernel that a person's request describes.
 
-    The kernel's API is taken from the first of these that gives one: its own field ``api``, the argument ``api``, the
-    kernel's imports, ``otherwise``. Raises UsageError for a bad field.
+    The kernel is trusted, so it may import anything, unless the request says that it is not. Its API is taken from
+    the first of these that gives one: the request's field ``api``, the argument ``api``, the kernel's imports,
+    ``otherwise``. Raises UsageError for a bad field.
     """
     if not isinstance(asked, Mapping):
         raise UsageError(

@@ -193,8 +193,10 @@ class _Family:
                 self.members.append(Member(one.text, root, one.steps, one.rules, _kept(self._passed[one.text])))
 
     async def _clock(self, text: str) -> TimedProgram | None:
-        """Evaluate a kernel by the search gate, and return its simulated latency, the hash of its program and its
-        profile. Return None if the kernel is not correct on data or has no latency.
+        """Evaluate a kernel by the search gate. Return its simulated latency, the hash of its program and its
+        profile.
+
+        Return None if the kernel is not correct on data or has no latency.
         """
         kernel = Kernel(text, self._maker.order.api, entry=self._workload.entry or "", trusted=True)
         loaded = self._workload

@@ -143,8 +143,8 @@ ACTIVATIONS = {
 
 
 class _Text:
-    """A reference while it is written: the lines of ``forward``, its arguments, and the current value, which the next
-    step reads.
+    """A reference that is being written: the lines of ``forward`` so far, its arguments, and the name of the current
+    value. The next step of the reference reads the current value.
     """
 
     def __init__(self, rng: random.Random, size: Size) -> None:

@@ -21,7 +21,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A kernel of a program that is correct on data, with its simulated latency."""
+    """A kernel of a program, with its simulated latency. Its outputs were correct on data."""
 
     text: str
     root: int

@@ -1,3 +1,3 @@
-"""Evaluate candidates in three kinds of child process, cheap checks first: the tracer runs a kernel's Python, the
-oracle the reference, the judge the kernel's program.
+"""Evaluate candidates, cheap checks first, in three kinds of child process: the tracer runs a kernel's Python code,
+the oracle runs the reference, and the judge runs the program that the tracer recorded.
 """

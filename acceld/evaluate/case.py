@@ -59,7 +59,7 @@ class Case:
 
     @property
     def workload(self) -> Workload:
-        """Return the workload. Not for the evaluation of a kernel without a workload."""
+        """Return the workload. The evaluation of a kernel without a workload must not call this."""
         assert self.loaded is not None
         return self.loaded
 
@@ -98,7 +98,7 @@ class Case:
         self._add(not_tried(name, reason), trial)
 
     def checked(self, result: TrialResult, gate: Gate, hint: str = "", trial: Trial | None = None) -> Failed | None:
-        """Record the check of one data set. Return a failure if an error exceeds the tolerance, else None."""
+        """Record the check of one data set. Return a Failed record if an error exceeds the tolerance, else None."""
         check = bounded(result.check)
         self._add(check, trial)
         self.worst_row = max(self.worst_row, worst_row(result.errors))
@@ -110,8 +110,7 @@ class Case:
     def order(self, trials: Sequence[Trial]) -> None:
         """Sort the checks by the order of ``trials``. Checks without a trial go to the end.
 
-        The order can be wrong before, because trials that run at the same time can end in another order than they
-        began.
+        Sorting is needed because trials run at the same time, so they may end in another order than they began.
         """
         others = [check for check in self.checks if check not in self.tried.values()]
         self.checks = [*(self.tried[trial] for trial in trials if trial in self.tried), *others]

@@ -20,7 +20,9 @@ _LOW, _HIGH = 2.5, 97.5
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A median and its 95 % bootstrap interval (percentile method), both in the unit of the samples."""
+    """The median of samples and its 95 % bootstrap interval (percentile method). Median and bounds are in the unit of
+    the samples.
+    """
 
     middle: float
     low: float

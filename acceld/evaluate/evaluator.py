@@ -290,8 +290,8 @@ class OrderedEvaluator(ABC, Generic[C]):
     def suspicion(self, case: C) -> Failed | None:
         """Return a failure (status ``suspect``) if the latency can not be true; else None.
 
-        By default a latency can not be true if it is below the physical floor: the least time that the workload's
-        declared work takes.
+        Unless a device says more, a latency can not be true if it is below the physical floor: the least time that
+        the workload's declared work takes.
         """
         latency_us = case.profile.latency_us if case.profile else None
         least_us = floor_us(case.workload, case.request.chip)
@@ -308,8 +308,8 @@ class OrderedEvaluator(ABC, Generic[C]):
     def is_enough(self, case: C) -> bool:
         """Tell whether the evaluation may end without running the kernel on data.
 
-        By default True if the request asked for the latency only. A device may add kernels that are too slow to
-        be useful.
+        By default, return True if the request asks for the latency only. A device may add kernels that are too slow
+        to be useful.
         """
         return case.request.gate is Gate.TIMING
 
@@ -323,7 +323,9 @@ class OrderedEvaluator(ABC, Generic[C]):
 
     def percents(self, case: C, latency_us: float) -> tuple[float | None, float | None]:
         """Return two percentages of the latency: the workload's least time at peak rates, and its least time at rates
-        that kernels attain (:mod:`acceld.roofline`). Both are for the cores that run the kernel. None means unknown.
+        that kernels attain (:mod:`acceld.roofline`).
+
+        Both are for the cores that run the kernel. A percentage that is not known is None.
         """
         loaded, chip = case.workload, case.request.chip
         core_us = latency_us * case.request.kernel.lnc  # the peaks are those of one core
@@ -348,7 +350,9 @@ def below_floor(latency_us: float, least_us: float, work: str) -> Failure:
 
 
 def opened(part: T | None) -> T:
-    """Return ``part``, which ``open`` made. Raises DeviceError if it is None, as the evaluator was not started."""
+    """Return ``part``, which ``open`` made. Raise DeviceError if ``part`` is None, because the evaluator was not
+    started.
+    """
     if part is None:
         raise DeviceError("the evaluator is not running", hint="call start() first")
     return part

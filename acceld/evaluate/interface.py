@@ -89,8 +89,8 @@ class EvaluationRequest:
 
     @property
     def needs_proof(self) -> bool:
-        """Tell whether the latency may be shown as a win, so that the workload's checks must be strong enough to prove
-        it. False only for a baseline, with which other kernels are compared.
+        """Tell whether the latency may be shown as a win, so that the workload's checks must be strong enough to
+        prove it. Return False only for a baseline, with which other kernels are compared.
         """
         return self.priority is not Priority.BASELINE
 
@@ -131,7 +131,7 @@ class Evaluator(Protocol):
     """
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Wait for a slot, evaluate a candidate and return the result.
+        """Wait for a free slot, evaluate the candidate of the request, and return the result.
 
         Raises DeviceError if no device can evaluate the candidate, UsageError if the workload can not be used.
         """

@@ -289,7 +289,9 @@ class _Reader:
         return None
 
     def _of_value(self, node: ast.Attribute) -> tuple[str, str, str] | None:
-        """Return (rule, message, hint) if this attribute may not be read, where its owner is not a module; else None."""
+        """Return (rule, message, hint) if an attribute may not be read from an object that is not a module; None if
+        it may be read.
+        """
         name = node.attr
         if name == "format" and isinstance(node.value, ast.Constant) and _plain_template(node.value.value):
             return None
@@ -362,7 +364,7 @@ def _is_api(module: str) -> bool:
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:
-    """Yield the names of the attributes that classes of the source define."""
+    """Yield the names of all attributes that the source's own classes define."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.ClassDef):
             continue
@@ -446,7 +448,9 @@ def _class(node: ast.ClassDef, own: frozenset[str]) -> tuple[str, str, str] | No
 
 
 def _base(node: ast.expr) -> str:
-    """Return the name of a class's base, without its type variables if it may have some; empty for another expression."""
+    """Return the name of a class's base class, without type variables in brackets; empty if the base is any other
+    expression.
+    """
     name = getattr(node, "id", getattr(node, "attr", ""))
     if isinstance(node, ast.Subscript):
         inner = _base(node.value)

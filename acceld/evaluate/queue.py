@@ -49,7 +49,7 @@ class Occupancy:
     def share(self) -> float | None:
         """Return the mean share of slots in use, 0 to 1, during the time in which requests waited.
 
-        None if no request ever waited.
+        Return None if no request ever waited.
         """
         self.note(self._used, waiting=self._waited_for)
         return self._busy_s / self._whole_s if self._whole_s else None

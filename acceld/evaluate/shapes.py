@@ -109,7 +109,9 @@ def joined(kernel: Kernel, shapes: Sequence[WeightedShape], found: Sequence[Eval
 
 
 def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Profile:
-    """Return one profile made of the profiles at each shape. Its latency is the weighted geometric mean."""
+    """Return one profile for all shapes, made of the profile at each shape. Its latency is the weighted geometric
+    mean.
+    """
     weights = [shape.weight for shape in shapes]
     own, latencies = profiles[0], [one.latency_us for one in profiles]
     latency_us = _mean(latencies, weights)
@@ -124,8 +126,8 @@ def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Pr
     scale = (latency_us or 0.0) / sum(weights)
 
     def share(values: Sequence[float]) -> float:
-        """Return the part of the mean latency that a quantity takes, in microseconds. ``values`` has the quantity at
-        each shape, in microseconds.
+        """Return the share of a quantity in the mean latency, in microseconds. ``values`` has the quantity at each
+        shape, in microseconds.
         """
         parts = zip(weights, values, latencies, strict=True)
         return scale * sum(weight * value / one_us for weight, value, one_us in parts if one_us)
@@ -168,7 +170,7 @@ def _interleaved(weights: Sequence[float], found: Sequence[Sequence[Mapping[str,
 
 
 def _joined_pair(weights: Sequence[float], pairs: Sequence[Mapping[str, Any]]) -> Paired:
-    """Return one comparison over all shapes, made of the comparisons ``pairs`` with one competitor, one at each shape."""
+    """Return the comparison with one competitor over all shapes. ``pairs`` has the comparison at each shape."""
     total = sum(weights)
     middle = _mean([pair["ratio"] for pair in pairs], weights) or 0.0
 
@@ -187,7 +189,7 @@ def _joined_pair(weights: Sequence[float], pairs: Sequence[Mapping[str, Any]]) -
 
 
 def _correctness(shapes: Sequence[WeightedShape], found: Sequence[Correctness]) -> Correctness | None:
-    """Return one record made of the checks at each shape; None if no check was made."""
+    """Return one record of checks for all shapes, made of the record at each shape; None if no check was made."""
     if not found:
         return None
     checks = [

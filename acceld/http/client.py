@@ -180,8 +180,9 @@ class HttpClient:
         )
 
     async def follow(self, after: int, run: int | None = None) -> AsyncIterator[list[Event]]:
-        """Yield batches as :meth:`events` does, and connect again within two seconds after each break. The iteration
-        never ends; cancel it to stop.
+        """Yield batches as :meth:`events` does, and connect again within two seconds after each break.
+
+        The batches never end, so the caller has to cancel the iteration.
         """
         delay_s = 0.1
         while True:

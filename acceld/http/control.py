@@ -92,8 +92,8 @@ class Control(Protocol):
         ...
 
     def touched(self) -> None:
-        """Record a request, so that the daemon does not count as idle. Requests of its identity and status are not
-        reported.
+        """Record a request, so that the daemon does not count as idle. Requests for the daemon's identity and status
+        are not recorded.
         """
         ...
 

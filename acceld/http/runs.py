@@ -61,17 +61,18 @@ async def get_run(request: web.Request) -> web.Response:
 
 
 def shown(row: Json, control: Control | None) -> Json:
-    """Return a run's row with the state that people see. The state of a run that is stored as active depends on whether
-    a daemon serves the run.
+    """Return a run's row with the state that people see.
+
+    A run may be stored as active although no daemon serves it. ``control`` says whether a daemon does.
     """
     steered = control.steering(row["id"]) if control else {}
     return {**row, "state": shown_state(row["state"], control is not None, bool(steered.get("cancelling")))}
 
 
 def stored_states(asked: str, live: bool) -> str:
-    """Return the stored states that rows can have if people see them in one of the states ``asked`` (comma-separated).
+    """Return the stored states of all rows that people may see in one of the states ``asked`` (comma-separated).
 
-    :func:`~acceld.model.shown_state` then decides for each row.
+    The result may be too wide: :func:`~acceld.model.shown_state` decides for each row.
     """
     if live or not asked:
         return asked

@@ -81,10 +81,10 @@ async def get_logs(request: web.Request) -> web.Response:
 
 
 def log_lines(place: Path, after: int, limit: int, level: str = "debug") -> tuple[list[dict[str, Any]], int]:
-    """Return (parsed lines of a log after byte position ``after``, position behind them); -1 means the latest
-    ``limit`` lines.
+    """Return lines of the daemon's log, parsed, and the byte position behind them.
 
-    A position beyond the end means that the log was rotated. Then reading starts from the beginning.
+    Reading begins at the byte position ``after``; -1 stands for the newest ``limit`` lines. If the position is beyond
+    the end, the log was rotated, and reading begins at the start.
     """
     least = LEVELS.index(level)
     found: list[dict[str, Any]] = []

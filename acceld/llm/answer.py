@@ -44,10 +44,11 @@ def count(value: Any) -> int:
 
 
 def may_go_on(request: CompletionRequest, answer: Received) -> bool:
-    """Return False if an answer that is arriving is to be cut off: it is longer than the request allows, because the
-    server ignores the limit, and there is no money for more; or it is ``LONGEST_FACTOR`` times as long.
+    """Return False if an answer that is arriving is to be cut off.
 
-    The answer's tokens are estimated from its characters. For the money, each piece counts as one token at least.
+    This is so in two cases. The answer is longer than the request allows, because the server ignores the limit, and
+    there is no money for more tokens. Or the answer is ``LONGEST_FACTOR`` times as long as allowed. Its tokens are
+    estimated from its characters. For the money, each piece counts as one token at least.
     """
     tokens = int(answer.chars / request.lengths.answer_chars_per_token)
     if tokens > LONGEST_FACTOR * request.max_output_tokens:

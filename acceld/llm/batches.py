@@ -128,7 +128,8 @@ class Batcher:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def complete(self, request: CompletionRequest, key: str) -> Completion:
-        """Return the answer to one question, from a batch that already has the question, else from the next batch.
+        """Return the answer to one question. If a batch that was sent has the question, wait for that batch; else put
+        the question into the next batch.
 
         :raises LLMError: the batch could not be sent, or ended without this answer.
         """

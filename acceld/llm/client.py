@@ -81,8 +81,10 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Usual lengths, from which the tokens of a call are estimated if the provider does not report them. Kernel source
-    and English prose have 3 to 4 characters a token; counting 3 overestimates the tokens.
+    """The usual lengths of answers. If the provider does not report the tokens of a call, they are estimated from
+    these lengths.
+
+    Kernel source and English prose have 3 to 4 characters a token, so counting 3 overestimates the tokens.
     """
 
     prompt_chars_per_token: float = 3.3

@@ -54,8 +54,10 @@ class Meter:
         self._afforded = self._most
 
     def affords(self, tokens: int) -> bool:
-        """Return True if there is money for an answer of ``tokens`` tokens. Money is set aside a sixteenth of the
-        limit ahead of the answer, so that the piece that passes what is set aside is paid for.
+        """Return True if there is money for an answer of ``tokens`` tokens.
+
+        Money is set aside ahead of the answer, by a sixteenth of the limit at a time. So money for a piece of the
+        answer is set aside before the piece arrives.
         """
         step = max(1, self.request.max_output_tokens // self.STEPS)
         while self._on_longer is not None and tokens + step // 2 > self._afforded:

@@ -1,5 +1,7 @@
-"""Send failed requests again. No other module does. Waits are random (full jitter) and respect Retry-After. No request
-is sent again once visible text has arrived.
+"""Send failed requests again; no other module does.
+
+Waits are random (full jitter) and respect the header Retry-After. A request is not sent again once visible text of
+its answer has arrived.
 """
 
 from __future__ import annotations

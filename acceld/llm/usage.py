@@ -35,7 +35,8 @@ def estimated_usage(request: CompletionRequest, answer: str) -> Usage:
 
 
 def unseen_usage(request: CompletionRequest) -> Usage:
-    """Return the estimated tokens of a request whose answer never arrived, though the provider may have made one.
+    """Return the estimated tokens of a request whose answer never arrived, although the provider may have generated
+    an answer.
 
     An answer of usual length counts as used. The further tokens of the longest possible answer count as uncertain.
     """
@@ -48,7 +49,7 @@ def unseen_usage(request: CompletionRequest) -> Usage:
 
 
 class ObservedLengths:
-    """The lengths of one model's latest calls in one role whose tokens the provider reported."""
+    """The lengths of latest answers, by model and role. Only calls whose tokens the provider reported are counted."""
 
     NEWEST = 32
     """Number of calls that count."""
@@ -71,7 +72,9 @@ class ObservedLengths:
 
     @property
     def lengths(self) -> Lengths:
-        """Return the usual lengths by which further calls are estimated; the defaults for what no call has reported."""
+        """Return the usual lengths from which the tokens of further calls are estimated. A length that no call has
+        reported has its default.
+        """
         usual = Lengths()
         if not self._calls:
             return usual

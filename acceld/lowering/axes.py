@@ -187,20 +187,18 @@ def divided(axes: Axes, at: int, part: int) -> Axes:
 
 
 def lying_together(axes: Axes) -> Axes:
-    """Return one axis of stride 1 if ``axes`` cover contiguous elements, in any order.
-
-    Other axes are returned unchanged.
+    """Return a single axis of stride 1 if ``axes`` together cover contiguous elements, in any order. Return other
+    axes unchanged.
     """
     ordered = merged([tuple(sorted(axes, key=lambda axis: -axis[1]))])[0]
     return ordered if len(ordered) == 1 and ordered[0][1] == 1 else axes
 
 
 def lying_order(axes: Axes) -> list[int] | None:
-    """Return the numbers of axes in the order of their strides, the smallest stride last, which is the order of the
-    elements in memory.
+    """Return the numbers of the axes in the order in which the elements lie in memory: the largest stride first.
 
-    Return None unless another axis than the last is contiguous, and has at least ``LEAST_RUN`` elements. Also return
-    None if a stride is not positive.
+    Return None if reordering would not help: no axis but the last has stride 1 and at least ``LEAST_RUN`` elements.
+    Also return None if a stride is not positive.
     """
     beside = [at for at, (extent, stride) in enumerate(axes) if stride == 1 and extent >= LEAST_RUN]
     if len(axes) < 2 or not beside or axes[-1][1] == 1 or any(stride <= 0 for _, stride in axes):

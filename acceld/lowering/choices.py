@@ -112,7 +112,7 @@ class Rolled:
     - ``counts``: the number of trips of each loop.
     - ``steps``: for each HBM access and each loop, how many elements the access moves on in a trip.
     - ``moves``: for each HBM access, how many elements the access moves on in a trip of a further loop, which runs
-      several regions. Empty if there is no such loop.
+      several regions. ``moves`` is empty if there is no such loop.
     """
 
     region: Region
@@ -564,13 +564,14 @@ class Choices:
         return tuple((n, s) for n, s in zip(view.shape[kept:], view.strides[kept:], strict=True) if n != 1)
 
     def _terms(self, node: Node, pair: int) -> tuple[tuple[Axes, Axes], tuple[Axes, Axes]]:
-        """Divide the axes that matrix product number ``pair`` of a node sums over, for its left and its right operand.
+        """Divide the axes that matrix product number ``pair`` of a node sums over into blocks and terms on
+        partitions.
 
-        The result is ((axes that count blocks of terms, axes whose terms lie on partitions) of the left operand, the
-        same of the right operand). Usually only the last axis lies on partitions. If that axis fills few partitions,
-        further axes from the end lie on partitions too, such as the taps of a convolution. Slices can not select the
-        terms of several axes at once, so kernels that are written with slices keep the last axis alone. Raise
-        NotLowered if the operands divide the axes differently.
+        Return a pair (axes of the blocks, axes whose terms lie on partitions) for the left operand, and a pair for
+        the right operand. Usually only the last axis lies on partitions. If the last axis fills few partitions,
+        further axes lie on partitions too, such as the taps of a convolution. A slice can not select terms along
+        several axes, so a kernel that is written with slices keeps the last axis alone. Raise NotLowered if the
+        operands divide the axes differently.
         """
         left, right = self._depth_pairs(node, pair)
         at, terms = len(left) - 1, left[-1][0]
@@ -611,7 +612,7 @@ class Choices:
 
     @property
     def steps(self) -> int:
-        """Return the number of blocks of terms that the matrix products of the region sum over, one after another."""
+        """Return how many instructions each result of the region's matrix products takes: one a block of terms."""
         total = 0
         for node in self.nodes:
             for pair in range(len(node.views) // 2 if node.kind == "dot" else 0):

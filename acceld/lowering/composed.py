@@ -78,7 +78,7 @@ def _least_number(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
 @lowers("cov")
 def _covariance(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None) -> Any:
     if y is not None:
-        refused("np.cov of two arrays", "stack them first")
+        refused("np.cov of two arrays", "stack the two arrays first")
     x = np.atleast_2d(m)
     x = x if rowvar or np.ndim(m) == 1 else x.T
     apart = x - np.mean(x, axis=1, keepdims=True)

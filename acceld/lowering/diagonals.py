@@ -40,7 +40,9 @@ def _elements(view: View) -> Places:
 
 
 def _tables(nodes: Sequence[Node]) -> list[list[Node]]:
-    """Return the stores to each table: those last stores to a buffer, in order, that have no element in common."""
+    """Return the stores that fill each table: the last stores to a buffer, in order, as long as no two of them write
+    the same element.
+    """
     before = {id(node.views[0].node) for node in nodes if node.kind == "buffer" and len(node.args) == 2}
     found = []
     for node in nodes:
@@ -78,7 +80,7 @@ class _Cell:
 
 
 class _Tables:
-    """The tables of a graph: in what order their cells can be computed, and which of them together."""
+    """The tables that a graph fills cell by cell, with the level of each cell. Cells of one level can be computed together."""
 
     def __init__(self, graph: Graph, nodes: Sequence[Node], tables: Sequence[Sequence[Node]]) -> None:
         self.table = {id(store): number for number, stores in enumerate(tables) for store in stores}
@@ -146,7 +148,9 @@ class _Tables:
         return cell
 
     def _inside(self, node: Node, store: Node) -> bool:
-        """Tell whether a node is computed again for each cell, because it is of the cell alone or needs other cells."""
+        """Tell whether a node has to be computed for each cell: its result is used in this cell alone, or it reads
+        other cells.
+        """
         if id(node) in self.table:
             return False
         if node.kind in ("elementwise", "reduce"):
@@ -164,7 +168,9 @@ class _Tables:
         made: dict[int, Node] = {}
 
         def together(arg: Operand, at: int) -> Operand:
-            """Return an operand of all cells. The axis of the cells is axis number ``at``."""
+            """Return an array with the operand ``arg`` of all cells. Axis number ``at`` of the array counts the
+            cells.
+            """
             if not isinstance(arg, View):
                 return arg
             node, shape = arg.node, (*arg.shape[:at], count, *arg.shape[at:])
@@ -206,9 +212,10 @@ def _runs(cells: Sequence[_Cell]) -> Iterator[list[_Cell]]:
 
 
 def by_diagonals(graph: Graph) -> dict[int, View]:
-    """Return the last states of a graph's tables, computed level by level, by the id of each state that they replace.
+    """Return the states of a graph's tables after all cells are computed, level by level.
 
-    The result is empty if the graph has no tables, or if too few of their cells can be computed together.
+    The result maps the id of a table's state in the original graph to the state that replaces it. The result is empty
+    if the graph has no tables, or if too few cells can be computed together.
     """
     nodes = graph.nodes()
     stores = _tables(nodes)

@@ -37,7 +37,7 @@ def _leg(x: Any) -> Any:
 
 
 def _beyond(size: Any) -> Any:
-    """Return the y with arcsinh(x) = log(1 + y), where ``size`` is x and is not negative."""
+    """Return the number y for which arcsinh(x) = log(1 + y). ``size`` is x, which is not negative."""
     squared = np.square(size)
     return size + squared / (np.sqrt(squared + 1.0) + 1.0)
 

@@ -108,9 +108,10 @@ def _bytes(call: Call) -> int:
 
 
 def _of_floats(call: Call, multiplied: set[Tile]) -> bool:
-    """Return True if an instruction copies floats to a tile in ``multiplied``, the tiles that matrix products read.
+    """Tell whether an instruction copies floats to a tile that no matrix product reads.
 
-    Only copies of floats can move to the scalar engine without a change of the values.
+    ``multiplied`` has the tiles that matrix products read. Only a copy of floats can move to the scalar engine
+    without a change of the values.
     """
     source = dict(call.args).get("src")
     if call.operation != "tensor_copy" or isinstance(call.dst, Block) or not isinstance(source, Piece | Strided):

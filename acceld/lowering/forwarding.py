@@ -115,8 +115,9 @@ class _Pass:
     def _passed_on(self, loop: Loop) -> list[tuple[_Held, Piece]]:
         """Return the values that an iteration of ``loop`` can leave on the chip for the next iteration.
 
-        Each value is a pair: the new tile that holds the value, which has to be declared before the loop, and the piece
-        that an iteration stores to HBM now. The value that the first iteration reads was stored before the loop.
+        Each value is a pair: the new tile that holds the value, which has to be declared before the loop, and the
+        piece that an iteration stores to HBM. Only a value that was also stored before the loop qualifies, because
+        the first iteration reads that one.
         """
         found: list[tuple[_Held, Piece]] = []
         stores = [one for one in loop.body if isinstance(one, Call) and isinstance(one.dst, Block)]
@@ -236,8 +237,8 @@ class _Pass:
         ends = [0] * len(axes)
 
         def moved(by: int, count: int) -> int | None:
-            """Return the distance between elements in the tile that corresponds to a step of ``by`` elements in HBM;
-            None if ``count`` such steps leave the tile.
+            """Return the distance in the tile that corresponds to ``count`` steps of ``by`` elements in HBM; None if
+            the steps leave the tile.
             """
             if count == 1 or by == 0:
                 return 0
@@ -353,7 +354,9 @@ def _without_stores(statements: Iterable[Statement], gone: set[HbmTensor]) -> li
 
 
 def _without_copies(statements: Sequence[Statement]) -> list[Statement]:
-    """Return statements in which other statements read a tile itself in place of a copy of it, where both are equal."""
+    """Return the statements without copies that are equal to their source: the readers of such a copy read the source
+    instead.
+    """
     made = [replace(one, body=_without_copies(one.body)) if isinstance(one, Loop) else one for one in statements]
     declared = {one.tile: at for at, one in enumerate(made) if isinstance(one, Declaration)}
     writes: dict[Tile, list[int]] = {}
@@ -390,7 +393,9 @@ def _without_copies(statements: Sequence[Statement]) -> list[Statement]:
 
 
 def _is_whole(piece: Piece) -> bool:
-    """Tell whether a piece covers its tile, which has one index at most on each axis between the first and the last."""
+    """Tell whether a piece covers all of its tile. The tile may have at most one index on the axes between the first
+    and the last.
+    """
     whole = all(
         span.start == Affine() and (span.count or 1) == extent
         for span, extent in zip(piece.spans, piece.tile.shape, strict=True)
@@ -516,7 +521,9 @@ class _Resident:
 
 @dataclass(frozen=True, slots=True)
 class _Touch:
-    """A store to a tensor in HBM, or a load from it. ``place`` is the number of the kernel's statement with it."""
+    """A load from a tensor in HBM, or a store to it. ``place`` is the number of the kernel's top-level statement that
+    contains the transfer.
+    """
 
     place: int
     block: Block
@@ -525,11 +532,11 @@ class _Touch:
 
 
 def resident(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], str]) -> Kernel:
-    """Return the kernel with a tile in place of each small tensor in HBM that it stores and loads part by part, if each
-    element is on one partition in these stores and loads.
+    """Return the kernel with a tile in place of each small HBM tensor that it stores and loads part by part.
 
-    Stores before all of these, and loads after them, may have any other form. ``sizes`` has the bytes of an element by
-    dtype. ``fresh`` returns a name that the kernel does not have yet.
+    Each element of such a tensor must be on the same partition in all these stores and loads. Stores before them and
+    loads after them may have any form. ``sizes`` has the bytes of an element by dtype. ``fresh`` returns a name that
+    the kernel does not have yet.
     """
     trips, room = extents(kernel.body), ROOM
     touched: dict[HbmTensor, list[_Touch]] = {}

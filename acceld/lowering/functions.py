@@ -97,8 +97,10 @@ UFUNCS.update(
 
 
 def _of_numbers(chosen: np.ufunc, x: Any, y: Any) -> Any:
-    """Return, element by element, the greater or the smaller of two values, as ``chosen`` says. If one value is NaN,
-    the other value is returned.
+    """Return the greater or the smaller of two values, element by element. If one value is NaN, return the other
+    value.
+
+    ``chosen`` is ``max`` or ``min``.
     """
     found = chosen(x, y)
     for one, other in ((x, y), (y, x)):
@@ -580,11 +582,12 @@ def _argmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 def _by_rank(a: Any, axis: Any, name: str) -> tuple[Any, Any, int]:
-    """Return (array with the sorted axis last, hits [..., rank, element], number of the sorted axis) for a stable sort.
+    """Return (the array with the sorted axis last, hits [..., rank, element], number of the sorted axis) for a stable
+    sort.
 
-    A hit is True where the element has the rank. The rank of an element is the number of elements that sort before it.
-    Of equal elements, the earlier element sorts first. Every two elements are compared, so NotLowered is raised for more
-    than ``MOST_SORTED`` elements. ``name`` is the numpy function that the error names.
+    ``hits`` is True where the element has the rank: the number of elements that come before it in sorted order. Equal
+    elements keep their order. Every two elements are compared, so NotLowered is raised for more than ``MOST_SORTED``
+    elements. ``name`` is the numpy function that the error names.
     """
     if axis is None:
         a, axis = wrapped(a).reshape(-1), 0

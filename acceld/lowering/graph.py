@@ -178,9 +178,7 @@ INDEX = Node("index", "index", (), (2**31,), "float32")
 
 
 def root(node: Node) -> Node:
-    """Return the first state of the array of which ``node`` is a later state (a buffer after stores); any other node is
-    returned unchanged.
-    """
+    """Return the node of a buffer before any store, if ``node`` is the same buffer after stores; else ``node``."""
     while node.kind == "buffer" and len(node.args) == 2:
         node = node.views[0].node
     return node

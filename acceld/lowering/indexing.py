@@ -296,11 +296,12 @@ Single elements of a shorter axis are computed as sums.
 
 @dataclass(frozen=True, slots=True)
 class _Stores:
-    """Stores to positions that arrays give, described as stores of rows in each batch.
+    """Stores to positions that arrays select, described as stores of rows in each batch.
 
-    If an array has all positions of its axis in order, such as ``np.arange(n)[:, None]``, the axis is a batch axis. The
-    axes of ``into`` are the batch axes, the other axes that arrays index, and the rest. ``hits`` [batches, rows, stores]
-    is True where a store goes to a row. ``index`` is the index. ``order`` has the axes of its arrays, batch axes first.
+    An axis that an array visits completely and in order, such as ``np.arange(n)[:, None]``, is a batch axis. ``into``
+    is a view whose axes are the batch axes, then the other axes that arrays index, then all remaining axes. ``hits``
+    [batches, rows, stores] is True where a store writes a row. ``index`` is the index of the reference. ``order`` has
+    the axes of the index's arrays, batch axes first.
     """
 
     index: _Named

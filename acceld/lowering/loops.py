@@ -170,7 +170,8 @@ _Form = tuple[Operand, Operand]
 class _Loop:
     """One unrolled loop: ``body[t][j]`` is node ``j`` of iteration ``t``.
 
-    ``stores`` are the stores of the loop, one of each iteration. Raise _NoLoopError if they are not equally far apart.
+    ``stores`` are the stores of the loop, one of each iteration. Raise _NoLoopError unless each store writes at the
+    same distance from the store before it.
     """
 
     def __init__(self, computed: list[Node], place: dict[int, int], stores: list[Node]) -> None:
@@ -255,8 +256,10 @@ class _Loop:
         return whole(stored(None, result, target, held.line))
 
     def _argument(self, every: list[Operand]) -> _Argument:
-        """Return an operand in all iterations, as one argument: a number, a value of an iteration, or a value from
-        outside of the loop.
+        """Return the argument that stands for an operand in every iteration of the loop.
+
+        ``every`` has the operand of each iteration. The argument is a number, a value that the iteration computes, or a
+        value from outside of the loop.
         """
         views = [self._held(arg) if isinstance(arg, View) else arg for arg in every]
         second = views[1]
@@ -326,7 +329,8 @@ class _Loop:
         return over_time
 
     def _beside(self, view: View) -> View:
-        """Return an operand of all iterations so that elements of consecutive iterations are neighbors in memory.
+        """Return the values that an operand has in all iterations as one view. Elements of consecutive iterations are
+        neighbors in memory.
 
         Results of element-wise nodes are computed in this order. Any other operand is copied into this order.
         """
@@ -391,7 +395,9 @@ class _Loop:
         return carried.pop()
 
     def _value(self, argument: _Argument, shape: Sequence[int]) -> Operand:
-        """Return an operand of all iterations as a view of the shape [*shape, time], or as a number."""
+        """Return the values that an operand has in all iterations as a view of the shape [*shape, time], or as a
+        number.
+        """
         if isinstance(argument, float):
             return argument
         if not isinstance(argument, _Step):
@@ -453,7 +459,9 @@ class _Loop:
         return self._product(node, *views)
 
     def _product(self, node: Node, left: View, right: View) -> View:
-        """Return a product in all iterations. Products with vectors become element-wise products and sums."""
+        """Return a matrix product, computed for all iterations together. A product with a vector becomes an
+        element-wise product and a sum.
+        """
         kept, columns = len(left.shape) - 1 - node.folded, len(right.shape) - 1 - node.folded
         batch = kept + columns - len(node.shape)
         rows, width = math.prod(left.shape[batch:kept]), math.prod(right.shape[batch:columns])
@@ -568,10 +576,10 @@ def _applied(name: str, *args: Operand) -> Operand:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """The rules for one kind of function, such as ``a * state + b``: how the state itself is written, and a function
-    ``of``.
+    """Rules for functions of a loop's state that have one form, such as ``a * state + b``.
 
-    ``of`` takes the name and the operands of an element-wise function, and returns the form of the result, or None.
+    ``state`` is the form of the state itself. ``of`` takes the name and the operands of an element-wise function, and
+    returns the form of its result; None if the result has another form.
     """
 
     state: _Form

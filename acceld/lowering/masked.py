@@ -92,7 +92,11 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
         return NotLowered("indexing by a mask is not lowered: its shape depends on values; use np.where", self._line)
 
     def _folded(self, name: str, axis: Any = None, **further: Any) -> Any:
-        """Return a reduction of all selected elements (no axis), over the selected rows (axis 0), or of each row by itself."""
+        """Return a reduction of the selected elements.
+
+        With ``axis`` None, all elements are reduced to one; with axis 0, the selected rows are reduced to one row;
+        with another axis, each row is reduced by itself.
+        """
         if axis is None and not further and name in _FOLDS:
             return _FOLDS[name](self._array, self._spread(), None)
         if axis == 0 and not further and name in _FOLDS:
@@ -100,9 +104,9 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
         return self._rows(getattr(np, name)(self._array, axis=self._behind(axis), **further))
 
     def _behind(self, axis: Any) -> int:
-        """Return an axis of the selection as an axis of the whole array, counted from the end.
+        """Translate an axis of the selected rows to an axis of the whole array, counted from the end.
 
-        Raise NotLowered for axis 0 of the selection, which counts the selected rows.
+        Raise NotLowered for axis 0, which counts the selected rows.
         """
         if not isinstance(axis, int) or not (-self._rest <= axis < 0 or 0 < axis <= self._rest):
             raise self.refusal()

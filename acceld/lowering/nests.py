@@ -1403,9 +1403,9 @@ class Nest(Choices):
         self._store(node, dst)
 
     def _sort(self, node: Node) -> None:
-        """Write the sort of each row of the present chunk by a sorting network.
+        """Write a sorting network for each row of the present chunk.
 
-        Each stage of the network writes the smaller and the greater elements of all its comparisons.
+        Each stage of the network computes the smaller and the greater element of all pairs that the stage compares.
         """
         data: Value = self._resolved(Operand(0, node, 0))
         assert isinstance(data, Piece | Strided)

@@ -1,8 +1,8 @@
 """Divide a graph into regions.
 
 A region is a set of nodes that work on the same rows. Each value of a region is a tile [rows, columns] on the chip. A
-value stays on the chip if the node that reads it uses each row on the partition where it was computed. Any other value
-goes through HBM. By this rule a softmax, a norm, an attention, a gated layer or an epilogue becomes a single region.
+value stays on the chip if its reader uses each row on the partition where the row was computed. Any other value goes
+through HBM. By this rule a softmax, a norm, an attention, a gated layer or an epilogue becomes a single region.
 """
 
 from __future__ import annotations
@@ -135,7 +135,9 @@ class Division:
 
     @property
     def regions(self) -> list[Region]:
-        """Return all regions, including those inside of loops over steps, in an order in which they can run."""
+        """Return all regions of the graph, also the regions inside of loops over steps, in an order in which they can
+        run.
+        """
         return [
             region
             for part in self.parts
@@ -146,9 +148,9 @@ class Division:
 def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) -> Layout | None:
     """Return the rows that ``nodes`` share and the columns of each node; None if the nodes can not be one region.
 
-    ``read_outside`` has the ids of nodes whose results are needed in HBM. If ``rows_in_all`` is not 0, the region gets
-    this number of rows. Matrix products have fewer rows of their own: leading axes of columns then become rows, such as
-    the image rows of a convolution. Reductions have more results: each row then has several of them.
+    ``read_outside`` has the ids of nodes whose results are needed in HBM. If ``rows_in_all`` is not 0, the region
+    gets this number of rows. Where a matrix product has fewer rows, leading column axes become rows, such as the
+    image rows of a convolution. Where a reduction has more results, each row gets several results.
     """
     inside = {id(node) for node in nodes}
     folds: dict[int, int] = {}
@@ -264,8 +266,8 @@ def accesses(node: Node, rows: Shape) -> tuple[Access | None, ...]:
     """Return for each operand the access by which a node reads it, in a region whose row axes have the extents
     ``rows``.
 
-    None stands for an operand whose rows do not match. Results are cached, because a region's layout is computed again
-    whenever a node is added.
+    None stands for an operand whose rows are not the region's rows. Results are cached, because a region's layout is
+    computed again whenever a node is added.
     """
     total = math.prod(rows)
     found: list[Access | None] = []
@@ -281,10 +283,10 @@ def accesses(node: Node, rows: Shape) -> tuple[Access | None, ...]:
 
 
 def _dot_access(node: Node, number: int, view: View, rows: Shape) -> Access | None:
-    """Return the access by which a matrix product reads operand ``number``, in a region whose row axes have the extents
-    ``rows``.
+    """Return the access by which a matrix product reads operand ``number``, in a region whose row axes have the
+    extents ``rows``.
 
-    Return None if the operand's rows do not match.
+    Return None if the operand's rows are not the region's rows.
     """
     left, right = node.views[2 * (number // 2) : 2 * (number // 2) + 2]
     kept = len(view.shape) - node.folded
@@ -441,8 +443,9 @@ def _in_turns(found: Sequence[Region], turn: dict[int, tuple[int, int]]) -> tupl
 
 
 def _depths(products: Sequence[Node]) -> dict[object, int]:
-    """Return the number of terms that matrix products with the same left operand sum over, by that operand's node,
-    offset and shape.
+    """Return the number of terms that matrix products with the same left operand sum over.
+
+    The result's keys describe the left operand: its node, offset and shape.
     """
     return {
         (id(left.node), left.offset, left.shape): math.prod(left.shape[len(left.shape) - node.folded :])

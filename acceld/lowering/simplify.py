@@ -224,7 +224,8 @@ def _identity(node: Node) -> object:
 
 
 def _cheaper(node: Node, uses: Uses, rules: Mapping[str, tuple[Rule, ...]] | None = None) -> View:
-    """Return the replacement of a node by the first rule that applies; the node's own value if no rule applies.
+    """Return the value that the first applicable rule puts in place of a node; the node's own value if no rule
+    applies.
 
     ``rules`` has rules by the kind of node; None stands for :data:`RULES`.
     """
@@ -411,9 +412,9 @@ def _small_fold(node: Node, uses: Uses) -> View | None:
 
 
 def _opened_part(part: View, node: Node, uses: Uses) -> View | None:
-    """Return a part of an element-wise result, computed from the corresponding parts of its operands.
+    """Return a part of an element-wise result as the same function of parts of the operands.
 
-    Return None if these parts are not strided views of the operands. ``node`` is the node that reads the part.
+    Return None if one of these parts is no strided view of its operand. ``node`` is the node that reads the part.
     """
     inner = part.node
     args = [through(part, arg) if isinstance(arg, View) else arg for arg in inner.args]
@@ -913,7 +914,9 @@ def _cut_depth(node: Node, uses: Uses) -> View | None:
 
 
 def _of_parts(node: Node) -> str:
-    """Return the dtype of the parts of a reduction: sums and products of narrow floats are kept as float32."""
+    """Return the dtype in which a divided reduction keeps the results of its parts. Sums and products of narrow
+    floats are kept as float32.
+    """
     return "float32" if node.dtype in ("bfloat16", "float16") and node.name in NEUTRAL else node.dtype
 
 

@@ -54,7 +54,7 @@ class Spelling:
     sums_beside: bool
     """True if an activation may also sum its columns in a region with products.
 
-    False for the legacy API, whose compiler would then compute the activation twice.
+    It is False for the legacy API, whose compiler would then compute the activation twice.
     """
 
     chooses_engines: bool
@@ -282,7 +282,7 @@ class _Printer:
         )
 
     def _gathered(self, call: Call, source: Gathered) -> str:
-        """Return a gather as source text. It reads the rows of a table whose numbers are in a tile."""
+        """Return a gather as source text. The gather reads those rows of a table whose numbers are in a tile."""
         tensor = source.tensor
         rows = math.prod(tensor.shape) // source.row
         table = tensor.name if tensor.shape == (rows, source.row) else f"{tensor.name}.reshape(({rows}, {source.row}))"

@@ -71,9 +71,7 @@ def repeated(nodes: Sequence[Node]) -> list[Steps]:
 
 
 def _key(node: Node) -> object:
-    """Return a key of a node that is equal for nodes with the same function, shape and dtype, whatever their operands
-    are.
-    """
+    """Return a key that is equal for nodes with the same function, shape and dtype. Operands do not count."""
     target = None if node.target is None else (node.target.shape, node.target.strides)
     return (node.kind, node.name, node.shape, node.dtype, node.folded, len(node.args), target)
 

@@ -32,9 +32,9 @@ class KernelFailure(AcceldError):
 
 
 def placed(message: str, place: str) -> str:
-    """Append ``place``, a position in a file other than the kernel's own, to an error message.
+    """Return an error message with ``place``, a position in another file than the kernel's own, behind it.
 
-    A message is returned unchanged if ``place`` is empty or if the message already ends with ``place``.
+    Return the message unchanged if ``place`` is empty or if the message already ends with ``place``.
     """
     return message if not place or message.endswith(f"({place})") else f"{message} ({place})"
 

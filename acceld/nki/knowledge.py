@@ -389,9 +389,8 @@ def _writing_lines() -> list[str]:
 
 
 def operation_of(call: str) -> str | None:
-    """Return the operation of the simulator that a call becomes.
-
-    Return None for a call that becomes several operations, or no operation.
+    """Return the operation of the simulator that a call becomes; None if the call becomes several operations, or no
+    operation.
     """
     module, _, name = call.partition(".")
     if module == "nl":
@@ -438,8 +437,9 @@ def _arguments(signature: str) -> list[str]:
 
 
 def _meaning(meaning: str, operation: str, signature: str) -> str:
-    """Return the meaning of an operation in the words of the call with ``signature``: arguments have the names that
-    they have in the call. Clauses about arguments that the call lacks are left out.
+    """Return the meaning of an operation in the words of a call: operands have the names of the call's arguments.
+
+    ``signature`` is the call's signature. Clauses about arguments that the call lacks are left out.
     """
     own, kept = set(_arguments(signature)), list[str]()
     for clause in re.split(r"(?<=[;.])\s+", meaning):
@@ -460,7 +460,7 @@ def _meaning(meaning: str, operation: str, signature: str) -> str:
 
 
 def _own_words(operation: str) -> frozenset[str]:
-    """Return the names of operands and attributes that the text of an operation's meaning may contain."""
+    """Return the names of operands and attributes that may occur in the text about an operation's meaning."""
     one = OPS[operation]
     return frozenset({operand.name for operand in (*one.dsts, *one.srcs)} | one.attrs | {"oob", "src"})
 
@@ -505,5 +505,7 @@ def _instructions_first(call: str) -> tuple[bool, str]:
 
 
 def _short_row(spec: ChipSpec) -> int:
-    """Return how many bytes a row has whose transfer takes as long as the work on its DMA descriptor."""
+    """Return the length of a row in bytes whose transfer takes as long as the work on its DMA descriptor. The
+    transfer of a shorter row takes no less time.
+    """
     return round(spec.dma_descriptor_us * spec.dma_wire_bytes_per_us)

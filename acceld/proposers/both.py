@@ -71,7 +71,7 @@ class BothProposer:
         return not tuned or not latency_us or tuned[0].latency_us <= (1.0 - LEAST_GAIN) * latency_us
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return an attempt by the proposer that made the plan: rules for a rule's plan, else models. None means that
+        """Return an attempt by the proposer that made the plan: rules for a rule's plan, else models. Return None if
         there is no further attempt.
         """
         if request.plan.rule:
@@ -81,11 +81,11 @@ class BothProposer:
         return await self.models.attempt(replace(request, plan=replace(plan, text=reported)))
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """Return a kernel repaired by models; None if no model repairs the kernel."""
+        """Return a kernel that models have repaired; None if no model repairs the kernel."""
         return await self.models.fix(request)
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Return an insight found by models; None if models find no insight."""
+        """Return an insight that models find; None if models find no insight."""
         return await self.models.summarize(request)
 
     async def _notes(self, request: PlanRequest | AttemptRequest) -> tuple[str, ...]:

@@ -116,7 +116,7 @@ class CommandProposer(Proposer):
         self._places = asyncio.Semaphore(settings.at_once)
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return a plan whose text only says that the program decides what to change. ``data`` of the plan holds what
+        """Return a plan whose text only says that the program decides what to change. The plan's ``data`` has what
         the program is told.
         """
         evaluation = request.parent.evaluation

@@ -177,7 +177,7 @@ class RewritePair:
     plan: Plan | None = None
     tie_percent: float | None = None
     """Uncertainty of the speed-up in percent, if the speed-up is less than the uncertainty. Then the insight is a
-    hypothesis. None if the speed-up is certain.
+    hypothesis. It is None if the speed-up is certain.
     """
 
 

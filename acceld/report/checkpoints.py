@@ -43,7 +43,7 @@ from neuronxcc.nki.language import par_dim
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer to a plan: a kernel with its result, or no code."""
+    """One answer of a model to a plan: a kernel with its result, or the note that the answer had no code."""
 
     parent: str
     """Text of the plan's parent kernel."""

@@ -63,7 +63,9 @@ class Material:
 
 
 def reward(candidate: Candidate, parent: Candidate) -> float | None:
-    """Return the reward of a candidate as an answer to its parent; None if its result says nothing about the kernel."""
+    """Return the reward of a candidate as an answer to its parent; None if the candidate's result says nothing about
+    its kernel.
+    """
     evaluation = candidate.evaluation
     if evaluation is None:
         return None
@@ -71,8 +73,8 @@ def reward(candidate: Candidate, parent: Candidate) -> float | None:
 
 
 def worth(status: Status, found: Gain | None) -> float | None:
-    """Return the reward of a result. ``found`` is its gain over an earlier kernel. None if the result says nothing
-    about the kernel.
+    """Return the reward of a result. ``found`` is its gain over an earlier kernel. Return None if the result says
+    nothing about the kernel.
     """
     if status is not Status.PASSED:
         return REWARDS.get(status)
@@ -89,8 +91,9 @@ def split(workload: str) -> str:
 
 
 def three_way_split(key: str) -> str:
-    """Return ``train``, ``validation`` or ``test`` for a key. ``test`` is as in :func:`split`; equally many keys get
-    ``validation``.
+    """Return ``train``, ``validation`` or ``test`` for a key.
+
+    ``test`` gets the same keys as in :func:`split`. ``validation`` gets as many keys as ``test``.
     """
     place = int(hashlib.sha256(key.encode()).hexdigest(), 16) % TEST_SHARE
     return {0: "test", 1: "validation"}.get(place, "train")
@@ -164,7 +167,7 @@ def numpy_nki(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def trl_sft(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield a conversation for each answer whose kernel is right, and faster than its parent."""
+    """Yield a conversation for each answer whose kernel is right and faster than the parent's kernel."""
     for parent, child, plan, value in edges(material):
         if value > 0:
             yield {

@@ -81,8 +81,10 @@ def _tie(result: Mapping[str, Any]) -> str:
 
 
 def deciding(result: Mapping[str, Any]) -> str:
-    """Return which step to the best kernel of a simulated run should be measured first, as text: the uncertain step
-    with the greatest gain. "" if every step is certain, and for a measured or unfinished run.
+    """Return, as text, the step to the best kernel of a simulated run that should be measured first: of the uncertain
+    steps, the one with the greatest gain.
+
+    Return "" if every step is certain, and for a measured or unfinished run.
     """
     if result["source"] != Source.SIMULATED or not RunState(result["state"]).ended:
         return ""

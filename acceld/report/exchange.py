@@ -48,8 +48,8 @@ def solutions(material: Material, public: Workload | None = None) -> Iterator[di
 
 
 def traces(material: Material, public: Workload | None = None) -> Iterator[dict[str, Any]]:
-    """Yield every result as a trace in flashinfer-bench's format. As its rules say, the status decides whether a trace
-    has correctness and a latency.
+    """Yield every result as a trace in flashinfer-bench's format. By the rules of that format, the status decides
+    whether a trace has correctness and a latency.
     """
     baseline = material.by_id().get(material.run.baseline or 0)
     base_us = baseline.evaluation.latency_us if baseline and baseline.evaluation else None
@@ -72,8 +72,9 @@ def _definition(workload: str, public: Workload | None) -> str:
 
 
 def _hardware(evaluation: Evaluation, spec: RunSpec) -> str:
-    """Return the name of the chip, with a mark if the result is simulated: by the profile, or by the backend if there
-    is no profile.
+    """Return the name of the chip. If the result is simulated, the name has a mark that says so.
+
+    The profile says whether the result is simulated; without a profile, the backend says so.
     """
     profile = evaluation.profile
     simulated = profile.source is Source.SIMULATED if profile is not None else spec.backend == SIMULATOR

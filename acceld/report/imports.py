@@ -33,7 +33,7 @@ METHOD = "flashinfer-bench"
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """One definition on one workload of another project, with the results of its solutions."""
+    """One operator definition of another project at one set of sizes, with the results of all kernels for it."""
 
     workload: str
     hardware: str

@@ -170,7 +170,7 @@ def _one(facts: RunFacts) -> Iterable[str]:
 
 
 def _steering(facts: RunFacts) -> Iterable[str]:
-    """Yield what people did to the run. The command that starts the same search does not repeat these actions."""
+    """Yield what people did to the run. These actions are not part of the command that starts the same search."""
     rows = [(figures.moment(event["at"]), *steered(event["data"])) for event in facts.steering]
     if rows:
         yield _section("Steering", _table(("when", "by", "action", "result"), rows))

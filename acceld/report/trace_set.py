@@ -136,8 +136,8 @@ def _reference(workload: Workload) -> str:
 
 
 def _indices(workload: Workload) -> list[Argument]:
-    """Return the arguments that must be stored: fixed whole numbers, such as indices. All others can be drawn at
-    random.
+    """Return the arguments whose values must be stored: fixed whole numbers, such as indices. All other arguments can
+    be drawn at random.
     """
     return [
         one

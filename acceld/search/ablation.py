@@ -261,7 +261,7 @@ def _geomean(values: Sequence[float]) -> float:
 
 
 def _together(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Return the geometric mean of several curves at each step. A curve that ended earlier counts with its last value."""
+    """Return the geometric mean of several runs' curves at each step. A curve that ends earlier keeps its last value."""
     curves = [curve for curve in curves if curve]
     longest = max((len(curve) for curve in curves), default=0)
     return tuple(_geomean([curve[min(step, len(curve) - 1)] for curve in curves]) for step in range(longest))

@@ -1,9 +1,9 @@
 """Keep spending below caps: reserve the worst case of each call before the call, and book its true cost afterwards.
 
-Amounts are exact: whole micro-dollars, rounded up. A cap holds for a role of a run, a run, a UTC day or the daemon. In
-each of these, spent and reserved money together never exceed the cap. More money is reserved while an answer that passes its
-limit arrives; where there is none, the answer is cut off. So no cap is exceeded as long as no provider bills more than
-the answer that arrives.
+Amounts are exact: whole micro-dollars, rounded up. A cap holds for a role of a run, a run, a UTC day or the daemon.
+In each of these, spent and reserved money together never exceed the cap. While an answer that is longer than its
+limit arrives, more money is reserved for it. If no money is left, the answer is cut off. So no cap is exceeded as
+long as no provider bills more than the answer that arrives.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MICRO = 1_000_000
 class LevelPassed:
     """Report that ``percent`` of a cap has been used.
 
-    100 can also mean that money is left, but too little for the next call.
+    100 percent is also reported if some money is left, but too little for the next call.
     """
 
     scope: str
@@ -153,8 +153,8 @@ class Budget:
         self._wake()
 
     def spent_usd(self, run: int | None = None) -> float:
-        """Return the USD that a run has spent. Without a run, or for a run without an account, return what the daemon
-        has spent.
+        """Return the USD that a run has spent. Without ``run``, or for a run without an account, return the USD that
+        the daemon has spent.
         """
         account = self._daemon if run is None else self._runs.get(run, self._daemon)
         return account.spent / MICRO

@@ -1,9 +1,9 @@
 """Control an active run: pause it, steer it, end it.
 
-Actions of people and decisions of the search go through one queue of the store, first in, first out. An action changes
-the control and submits its event without an await in between. A decision reads the control and submits its rows without
-an await in between. So a decision has followed exactly the actions whose events have lower numbers than its own.
-:func:`control_from` and the replay rely on that.
+Actions of people and decisions of the search are written by one queue of the store, first in, first out. Between
+changing the control and queueing the event there is no ``await``, and neither is there one between reading the
+control and queueing a decision's rows. So the number of a decision's event tells which actions it has followed:
+exactly those whose events have lower numbers. :func:`control_from` and the replay rely on that.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def unanswered(message: str, error: AcceldError | None = None) -> RunEnded:
 
 
 def end_of(ended: ExceptionGroup[RunEnded | BudgetError | LLMError]) -> RunEnded:
-    """Return the end of the run that the first exception of a group causes. A refusal by a cap, or a model that does
-    not answer, becomes a pause of the run.
+    """Return the RunEnded to which the first exception of a group leads. A refusal by a cap, or a model that does not
+    answer, pauses the run.
     """
     end: BaseException = ended
     while isinstance(end, BaseExceptionGroup):

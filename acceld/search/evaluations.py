@@ -68,9 +68,10 @@ class CandidateEvaluations:
         return await self.evaluate(candidate, Gate.STRICT, Priority.STRICT)
 
     async def again(self, candidate: Candidate) -> tuple[Evaluation, str]:
-        """Evaluate a candidate again at the gate of its present result. Return (new result, key of the result).
+        """Evaluate a candidate again at the gate of its present result. Return (new result, key under which it is
+        stored).
 
-        The new result is stored; the candidate keeps its present result.
+        The candidate itself keeps its present result.
         """
         before = candidate.evaluation
         gate = Gate.TIMING if before is not None and before.status is Status.UNTESTED else Gate.SEARCH
@@ -92,8 +93,9 @@ class CandidateEvaluations:
 
     @contextmanager
     def _announced(self, key: str) -> Iterator[asyncio.Future[Evaluation]]:
-        """Yield the future in which the block leaves the result of the work ``key``. Others who need the same work
-        wait for it, and are cancelled if the block fails.
+        """Yield a future, in which the block leaves the result of the work ``key``.
+
+        Callers that need the same work wait for this future. They are cancelled if the block fails.
         """
         result: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
         self._inflight[key] = result
@@ -128,8 +130,8 @@ class CandidateEvaluations:
         )
 
     async def _known(self, request: EvaluationRequest) -> Evaluation | None:
-        """Return a stored result of the same work, or a stored timing that already decides the request; None if
-        neither exists.
+        """Return a stored result of the same work, or a stored timing that already decides the request; None if there
+        is neither.
         """
         found = await self._store.read(find_evaluation, request.key)
         if found is not None and not self._comparable(request, found.profile):
@@ -152,7 +154,7 @@ class CandidateEvaluations:
         return request.priority is not Priority.BASELINE and basis_of(self.basis, profile) == self.basis
 
     async def _against(self, candidate: Candidate) -> tuple[Candidate, ...]:
-        """Return the kernels that a device compares a candidate with: its parent and the baseline."""
+        """Return the kernels with which a device compares a candidate: its parent and the baseline."""
         if candidate.parent is None or self._run.spec.backend == SIMULATOR:
             return ()
         assert self.baseline is not None, "the baseline is evaluated before its children"

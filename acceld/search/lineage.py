@@ -28,7 +28,7 @@ def outcomes(plans: Iterable[Plan], candidates: Mapping[int, Candidate]) -> dict
 def lineage(
     parent: Candidate, plans: Mapping[int, Plan], candidates: Mapping[int, Candidate]
 ) -> tuple[AppliedPlan, ...]:
-    """Return the latest steps on the way from the baseline to ``parent``, oldest first."""
+    """Return the latest rewrites on the way from the baseline to ``parent``, oldest first."""
     return tuple(_steps(parent, frozenset(), plans, candidates))[-STEPS:]
 
 
@@ -72,8 +72,8 @@ def _line(candidate: Candidate, candidates: Mapping[int, Candidate]) -> Iterator
 def _steps(
     candidate: Candidate, known: Collection[int], plans: Mapping[int, Plan], candidates: Mapping[int, Candidate]
 ) -> list[AppliedPlan]:
-    """Return the steps that led to a candidate, oldest first. Steps up to the nearest candidate in ``known`` are left
-    out.
+    """Return the rewrites that led to a candidate, oldest first. Rewrites up to the nearest ancestor in ``known`` are
+    left out.
     """
     line = list(_line(candidate, candidates))
     shared = next((place for place, one in enumerate(line) if one.id in known), len(line) - 1)
@@ -100,7 +100,7 @@ def _outcome(plan: Plan, made: Sequence[Candidate], candidates: Mapping[int, Can
 
 
 def _ratio(before: Candidate, after: Candidate) -> float | None:
-    """Return the speed-up of ``after`` over ``before``; None if either has no trusted latency."""
+    """Return the speed-up of ``after`` over ``before``; None if one of them has no trusted latency."""
     if before.evaluation is None or after.evaluation is None or after.evaluation.status is not Status.PASSED:
         return None
     old, new = before.evaluation.latency_us, after.evaluation.latency_us

@@ -135,8 +135,10 @@ class SearchParts:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Hold the earlier plans for one parent, the steps that led to the parent, and the parent's partner for a
-    crossover. ``wrong`` has the ids of the run's plans whose kernels computed outputs beyond the tolerance.
+    """The past of one parent, as a planner is told of it: earlier plans, the steps that led to the parent, and the
+    partner for a crossover.
+
+    ``wrong`` has the ids of the run's plans whose kernels computed outputs beyond the tolerance.
     """
 
     plans: tuple[Plan, ...]
@@ -235,8 +237,9 @@ class Search:
         return f"none of {self._codeless.total()} answers held a kernel; {count} times: {reason}"
 
     async def _asked(self, ask: Callable[[], Awaitable[T | None]]) -> T | None:
-        """Return the result of ``ask``, a call of the proposer. None if the call failed, or if models are no longer
-        asked because they fail permanently.
+        """Return the result of ``ask``, a function that calls the proposer.
+
+        Return None if the call failed, or if the run asks no model any more because its models fail permanently.
         """
         if self._stopped is not None:
             return None
@@ -276,7 +279,7 @@ class Search:
             )
 
     def _left_s(self) -> float | None:
-        """Return the seconds until the first of the run's time limits; None if the run has no time limit."""
+        """Return the seconds until the run's earliest time limit; None if the run has no time limit."""
         limits = self._limits_s()
         return min(limits.values()) if limits else None
 
@@ -297,8 +300,10 @@ class Search:
         return RunEnded(RunState.FINISHED, f"{why}{late}")
 
     async def _settle_basis(self) -> None:
-        """Make the latencies of an earlier daemon comparable with new ones, if their basis (see docs/architecture.md)
-        has changed. On a device the run ends instead.
+        """Make the latencies that an earlier daemon stored comparable with new latencies, if their basis (see
+        docs/architecture.md) has changed.
+
+        On a device the run ends instead.
         """
         store, run, now = self.parts.store, self.run_record, self.parts.basis
         known = await store.read(load_candidates, run.id, None, True)
@@ -312,7 +317,9 @@ class Search:
             await self._time_again(timed, changes)
 
     async def _keep_basis(self, baseline: Candidate) -> None:
-        """Measure the baseline again on a device. Raise RunEnded if its basis differs from that of the earlier ones."""
+        """Measure the baseline again on a device. Raise RunEnded if the basis of the new measurement differs from the
+        basis of the stored latencies.
+        """
         now = self._evaluations.basis = await self._evaluations.measured_basis(baseline)
         if changes := self.run_record.basis.changes(now):
             raise RunEnded(
@@ -342,7 +349,7 @@ class Search:
         await store.change(set_run_state, run.id, RunState.RUNNING)
 
     async def _start(self, resumed: ResumeState) -> None:
-        """Evaluate the baseline. For a resumed run, load the state that an earlier daemon stored."""
+        """Evaluate the baseline. If the run was resumed, load the state that an earlier daemon stored."""
         self._plans = {(plan.iteration, plan.parent, plan.index): plan for plan in resumed.plans}
         self._attempts = {(one.plan, one.index, one.fix_of): one for one in resumed.attempts}
         self._candidates = {one.attempt: one for one in resumed.candidates}
@@ -516,14 +523,14 @@ class Search:
         return Allowance(room, parents * plan.plans * plan.attempts, more + kept, kept)
 
     def _turn(self, parent: int, plan: int, attempt: int = 0) -> int:
-        """Return the position at which an attempt gets some of the remaining candidates. The first plans of all
-        parents come first.
+        """Return the position of an attempt in the order in which the remaining candidates are given out. The first
+        plans of all parents come first.
         """
         return (plan * len(self._parents) + parent) * self.strategy.attempts + attempt
 
     @property
     def _useful_below_us(self) -> float | None:
-        """Return the latency in microseconds above which a candidate can not enter the beam any more; None if every
+        """Return the latency in microseconds above which a candidate can no longer enter the beam; None if every
         latency can.
         """
         if not self.strategy.keeps_fastest or self.spec.backend != SIMULATOR:
@@ -729,9 +736,10 @@ class Search:
     async def _select(self, parents: tuple[Candidate, ...], children: list[Candidate]) -> list[Candidate]:
         """Choose the next beam, and return the children with their latest results.
 
-        Candidates that could enter the beam are run on data, and a new best candidate must pass the strict gate. People
-        may pin or veto candidates meanwhile, so the beam is chosen again after each await; what people ask until the
-        beam is stored counts. A pause stops the next evaluation, not a decision that needs no evaluation.
+        Candidates that could enter the beam are run on data, and a new best candidate must pass the strict gate.
+        People may pin or veto candidates meanwhile, so the beam is chosen again after each wait, and every action
+        before the beam is stored counts. A pause stops the next evaluation. It does not stop a decision that needs no
+        evaluation.
         """
         try:
             return await self._selected(parents, children)
@@ -739,7 +747,7 @@ class Search:
             self.control.settled.set()
 
     async def _selected(self, parents: tuple[Candidate, ...], children: list[Candidate]) -> list[Candidate]:
-        """Do what :meth:`_select` says, but leave ``control.settled`` clear if a strict gate ran."""
+        """Choose the next beam as :meth:`_select` does. If a strict gate ran, leave ``control.settled`` clear."""
         width, control, baseline = self.strategy.width, self.control, self._need(self.baseline)
         pool = {c.id: c for c in (baseline, *parents, *children)}
         while True:

@@ -118,7 +118,7 @@ class MemorySettings:
 
 @dataclass(frozen=True, slots=True)
 class Applicability:
-    """The setting of a run (chip, API, bottleneck ...), by which insights are chosen for it."""
+    """The circumstances of a run (chip, API, bottleneck ...), by which insights are chosen for the run."""
 
     run: int
     chip: str
@@ -155,12 +155,14 @@ def noise(candidate: Candidate) -> float:
 def rewrites(
     candidates: Iterable[Candidate], plans: Mapping[int, Plan], settings: MemorySettings
 ) -> tuple[list[RewritePair], list[RewritePair]]:
-    """Return the pairs that could teach, best first: (positive pairs (parent, child), negative pairs (child, parent)).
+    """Return the pairs of kernels from which an insight could be learned, best first.
 
-    Of the attempts at one plan, the best and the worst child are offered. A child is left out if its program equals
-    its parent's or was offered before, or if its or its parent's latency has no validated interval. A pair whose
-    latencies differ by less than the noise comes last and teaches only a hypothesis; its ``tie_percent`` is the noise.
-    The ``tie_percent`` of any other pair is None.
+    The result is (positive pairs (parent, child), negative pairs (child, parent)). Of the attempts at one plan, the
+    best and the worst child are offered. A child is left out if its program equals its parent's or was offered
+    before. A pair is left out if one of its latencies has no validated interval.
+
+    A pair whose latencies differ by less than the noise comes last and teaches only a hypothesis. Its ``tie_percent``
+    is the noise; the ``tie_percent`` of any other pair is None.
     """
     by_id = {candidate.id: candidate for candidate in candidates}
     groups: dict[tuple[int, int | None], list[tuple[float, Candidate]]] = {}
@@ -207,7 +209,7 @@ def quota(top_k: int, positives: int) -> tuple[int, int]:
 
 
 def applies(insight: Insight, where: Applicability, settings: MemorySettings) -> bool:
-    """Return True if an insight may be shown in a setting.
+    """Return True if an insight may be shown in a run with the circumstances ``where``.
 
     Only the policy ``value`` shows insights of other chips and APIs.
     """
@@ -270,8 +272,9 @@ def operations_of(*sources: str) -> frozenset[str]:
 
 
 def unverified(insight: Insight, where: Applicability) -> bool:
-    """Return True if the insight must be shown as unverified: it was simulated and the run measures, or it was
-    measured under another SDK.
+    """Return True if the insight must be shown as unverified.
+
+    It is unverified if it was simulated and the run measures, or if it was measured under another SDK.
     """
     if insight.source is not where.source:
         return insight.source is Source.SIMULATED
@@ -308,13 +311,13 @@ def shown(
 
 
 def value(insight: Insight, where: Applicability, newer: int) -> float:
-    """Return the expected usefulness of an insight in a setting; greater is better.
+    """Return the expected usefulness of an insight for a run; greater is better.
 
-    The result is the win rate times weights. Each confirmation counts as a win, and the rate is computed as if there
-    were one more win and one more loss. The weights say how alike the setting is to the setting in which the insight
-    was learned: bottleneck, operations (tags, if those are unknown), dtype, chip and API. A hypothesis that nothing
-    confirmed counts less. ``newer`` is the number of newer insights: an insight that was neither tried nor confirmed
-    loses weight with age.
+    The result is the insight's win rate times weights. In the win rate, each confirmation counts as a win, and one
+    more win and one more loss are added. The weights say how alike this run and the run are in which the insight was
+    learned: bottleneck, operations (tags, if the operations are unknown), dtype, chip and API. A hypothesis that
+    nothing confirmed counts less. ``newer`` is the number of newer insights: an insight that was neither tried nor
+    confirmed loses weight with age.
     """
     wins = insight.wins + insight.confirmations
     rate = (wins + 1) / (wins + insight.losses + 2)
@@ -431,7 +434,7 @@ def taught_by(candidate: int, insights: Iterable[Insight]) -> list[Insight]:
 
 
 def kind_of(pair: RewritePair) -> InsightKind:
-    """Return whether the insight of a pair is positive (the child is faster than its parent) or negative."""
+    """Return whether a pair teaches a positive insight (the child is faster than its parent) or a negative one."""
     return InsightKind.POSITIVE if pair.positive else InsightKind.NEGATIVE
 
 

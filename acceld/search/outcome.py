@@ -86,7 +86,7 @@ class RunOutcome:
     baseline_interval_percent: float | None
     starts_us: float | None
     """Predicted latency in microseconds of the best kernel if each of its transfers waits for the start of the transfer
-    before. None if the latency is measured, or if more than these starts is uncertain.
+    before. It is None if the latency is measured, or if more than these starts is uncertain.
     """
     baseline_starts_us: float | None
     speedup: float | None
@@ -141,9 +141,9 @@ class RunOutcome:
     workload_folder: str = ""
     """Absolute path of the workload's folder; empty if the workload was found by name."""
     uncounted: int | None = None
-    """Id of the fastest candidate that passed and is predicted faster than the best kernel, but can not become the best
-    kernel: its prediction has no uncertainty interval, and that of the best kernel has one. None if there is no such
-    candidate.
+    """Id of the fastest candidate that passed and is predicted faster than the best kernel, but can not become the
+    best kernel: its prediction has no uncertainty interval, and that of the best kernel has one. It is None if
+    there is no such candidate.
     """
 
     notes: tuple[str, ...] = ()
@@ -159,7 +159,9 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """Figures from the evaluation of a run's baseline or best kernel; each is None without an evaluation."""
+    """The figures of one evaluation, that of a run's baseline or of its best kernel. Each figure is None without an
+    evaluation.
+    """
 
     latency_us: float | None = None
     percent_of_peak: float | None = None
@@ -248,22 +250,24 @@ def outcome(
 
 
 def _failing(candidates: Sequence[Candidate]) -> str:
-    """Return the failure that every evaluated candidate has, with its remedy; "" without one."""
+    """Return the failure that all evaluated candidates have in common, with its remedy; "" if they have none in
+    common.
+    """
     found = {c.evaluation.failure for c in candidates if c.evaluation and c.parent is not None}
     told = {f"{one.message}. {one.hint}".rstrip(". ") if one else "" for one in found}
     return told.pop() if len(told) == 1 else ""
 
 
 def _new_notes(before: Profile | None, after: Profile | None) -> tuple[str, ...]:
-    """Return the notes ``line N: ...`` of the profile ``after`` whose text no note of ``before`` has."""
+    """Return the notes ``line N: ...`` of the profile ``after`` that the profile ``before`` lacks, whatever the line."""
     known = {note.partition(": ")[2] for note in (before.notes if before else ())}
     found = (note for note in (after.notes if after else ()) if note.startswith("line "))
     return tuple(note for note in found if note.partition(": ")[2] not in known)
 
 
 def _uncounted(candidates: Sequence[Candidate], best: Candidate | None) -> int | None:
-    """Return the id of the fastest candidate that passed and whose gain does not count, because its prediction has no
-    interval.
+    """Return the id of the fastest candidate that passed but whose gain does not count, because its prediction has no
+    interval; None if there is no such candidate.
     """
     if best is None or not is_validated(best):
         return None
@@ -292,8 +296,10 @@ def _line(best: Candidate | None, by_id: Mapping[int, Candidate]) -> list[tuple[
 
 
 def _screened(candidates: Sequence[Candidate]) -> Mapping[str, int] | None:
-    """Return counts of the candidates that the simulator predicted clearly slower before a measurement: dropped,
-    measured, wrong. None if nothing was screened.
+    """Return how many candidates the simulator predicted to be clearly slower: left unmeasured, measured
+    nevertheless, and wrongly predicted.
+
+    Return None if no candidate was predicted so.
     """
     profiles = {c.evaluation.source_sha256: c.evaluation.profile for c in candidates if c.evaluation}
     choices = [found for one in profiles.values() if one is not None and (found := one.details.get("screen"))]

@@ -63,7 +63,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The numbers of decisions that were made again, by kind."""
+    """The number of decisions of a stored run that were made again, for each kind of decision."""
 
     beams: int
     plans: int
@@ -111,8 +111,9 @@ def recording(connection: sqlite3.Connection, run: int) -> Recording:
 
 
 def differences(recorded: Recording) -> tuple[list[Difference], Checked]:
-    """Make all decisions again. Return (decisions that differ, in the order of the run; numbers of the decisions made
-    again).
+    """Make all decisions of a run again.
+
+    Return (decisions that differ, in the order of the run; how many decisions of each kind were made again).
     """
     plans, plan_count = _plans(recorded)
     attempts, attempt_count = _attempts(recorded)
@@ -219,14 +220,14 @@ def _beams(recorded: Recording) -> tuple[list[Difference], int]:
 
 
 def _now(beam: Sequence[Candidate], known: Mapping[int, Candidate]) -> tuple[Candidate, ...]:
-    """Return a beam with its candidates' latest evaluations, because the candidates may have been timed again
-    meanwhile.
+    """Return a beam with the latest evaluations of its candidates. They may have been timed again after the beam was
+    chosen.
     """
     return tuple(known[one.id] for one in beam)
 
 
 def _baseline(recorded: Recording, known: Mapping[int, Candidate]) -> Candidate | None:
-    """Return the run's baseline with the evaluation in ``known``; None if the run has no baseline yet."""
+    """Return the run's baseline with its evaluation in ``known``; None if the run has no baseline yet."""
     number = recorded.run.baseline
     return None if number is None else known.get(number)
 

@@ -19,7 +19,7 @@ LEAST = 8
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One warning about a run: its figure, and what to change."""
+    """One warning about a run: the figure that causes it, and what to change."""
 
     name: str
     value: float

@@ -141,8 +141,10 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of one kernel of a suite over all its slices. ``percent_before`` and ``percent_after`` are percentages
-    of the chip's peak, computed as the AccelOpt paper does.
+    """The result of one kernel of a suite over all its slices.
+
+    ``percent_before`` and ``percent_after`` are percentages of the chip's peak, computed as the AccelOpt paper
+    computes them.
     """
 
     workload: str
@@ -172,7 +174,7 @@ class Row:
 
 
 def least_work_first(works: Mapping[str, DeclaredWork | None]) -> list[str]:
-    """Return the names in the order of the first slices: increasing work, then kernels of unknown work.
+    """Return the names of kernels in the order of their first slices: least work first, kernels of unknown work last.
 
     Small kernels come first, because the checks of a large kernel may take longer than its slice.
     """
@@ -217,8 +219,9 @@ def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str])
 
 
 def first_slices_s(entries: Mapping[str, Entry], left_s: float, least_s: float) -> dict[str, float]:
-    """Return, in seconds, the length of the first slice of each entry that has had no slice: the entry's share of
-    ``left_s``, the time that is left for first slices, but at least ``least_s``.
+    """Return the length of the first slice of each entry that has had no slice, in seconds.
+
+    The length is the entry's share of ``left_s``, the time that is left for first slices, but at least ``least_s``.
     """
     whole = sum(entry.share for entry in entries.values())
     return {name: max(least_s, left_s * entry.share / whole) for name, entry in entries.items()}
@@ -265,10 +268,11 @@ def geometric_mean(values: Sequence[float]) -> Mean | None:
 
 
 def suite_gain(first: Mapping[str, Any], last: Mapping[str, Any]) -> Gain | None:
-    """Return the gain of the best kernel of a kernel's last run over the first kernel of its first run, from the
-    outcomes of both runs; None if one of the two kernels has no latency.
+    """Return the gain of a suite's kernel over all its runs: its best kernel in the last run against its first kernel
+    in the first run.
 
-    The band of a prediction within one run does not hold over several runs.
+    ``first`` and ``last`` are the outcomes of the two runs. Return None if one of the two kernels has no latency. The
+    uncertainty band of a prediction within one run does not hold over several runs.
     """
 
     if first is last:

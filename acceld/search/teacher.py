@@ -260,7 +260,9 @@ class MemoryTeacher:
                 await self._store.change(credit_plan, plan_id, faster, ratio, cited)
 
     def _labelled(self, insight: Insight, pair: RewritePair, iteration: int) -> Insight:
-        """Return the insight with the two kernels that taught it, and the setting in which the insight held."""
+        """Return the insight with the two kernels that taught it, and the chip, API and other
+        circumstances in which it was learned.
+        """
         evaluation = pair.fast.evaluation
         profile = evaluation.profile if evaluation else None
         slow = pair.slow.evaluation.profile if pair.slow.evaluation else None

@@ -94,11 +94,12 @@ async def compared_with_file(
     *,
     even_if_tied: bool,
 ) -> str:
-    """Return the gain of a run's best kernel over ``text``, the kernel that a file holds now, in words.
+    """Return in words the gain of a run's best kernel over ``text``, the kernel that a file holds now.
 
-    ``row`` is the run's row, ``kernel`` its best kernel and ``tried`` the evaluation of it now. ``known`` are the
-    candidates with that text (:func:`known_as`). A text that is no candidate is also run on data. Raises
-    UsageError if the file's kernel is one of another workload, or faster; ``even_if_tied`` allows the latter.
+    ``row`` is the run's row, ``kernel`` the run's best kernel, and ``tried`` the present evaluation of that kernel.
+    ``known`` are the candidates with the text of the file (:func:`known_as`). A text that is no candidate is also run
+    on data. Raises UsageError if the file's kernel belongs to another workload or is faster; ``even_if_tied`` allows
+    a tie.
     """
     best = f"c{row['best']}"
     others = sorted({one["workload"] for one in known} - {row["workload"]})
@@ -125,7 +126,10 @@ async def compared_with_file(
     if slower and not even_if_tied:
         at = "predicted" if simulated else "measured"
         before, after = (figures.duration(one.latency_us or 0.0) for one in (held.profile, tried.profile))
-        raise UsageError(f"{path.name} is {at} at {before}, {best} at {after}; nothing was written", hint=_NEVERTHELESS)
+        raise UsageError(
+            f"{path.name} is {at} to take {before}, and {best} {after}, which is slower; nothing was written",
+            hint=_NEVERTHELESS,
+        )
     verdict = change.verdict(tried.profile.source)
     return f"{figures.gained(change.ratio, verdict, change.band_percent, change.reason)} over what {path.name} held"
 
@@ -284,7 +288,7 @@ def c_differences(old: str, new: str, entry: str) -> list[str]:
 
 
 def _imported(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (name, imported object) for each name that an import at the top level binds."""
+    """Yield (name, imported object) for each name that an import statement at the top level of the file binds."""
     for node in parse(text).body:
         if isinstance(node, ast.Import):
             for one in node.names:

@@ -47,7 +47,7 @@ class SavedFiles:
             self._folders_changed.set()
 
     def wrote(self, file: Path) -> None:
-        """Record that acceld itself wrote a file, so that the change is not reported as a save."""
+        """Record that acceld itself wrote a file, so that the watch does not report the change as a save."""
         self._seen[file.resolve()] = digest(file)
 
     async def batches(self) -> AsyncIterator[frozenset[Path]]:
@@ -102,7 +102,9 @@ class SavedFiles:
                 return
 
     async def _look(self, folders: set[Path], watched: Mapping[Path, tuple[int, int]]) -> None:
-        """Wait until a watched folder is replaced by another one, and then make :meth:`batches` watch the new folder."""
+        """Wait until a watched folder is replaced by a new folder of the same name, and make :meth:`batches` watch
+        the new folder.
+        """
         while all(_identity(folder) == watched.get(folder) for folder in folders):  # noqa: ASYNC110  nobody tells
             await asyncio.sleep(FOLDER_S)
         self._folders_changed.set()

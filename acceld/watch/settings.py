@@ -69,9 +69,11 @@ class SettingsFiles:
         return {path for path in (*places, *prompts, *self._workloads) if path.parent.is_dir()}
 
     def check(self, saved: Iterable[Path]) -> list[Validation]:
-        """Validate the files ``saved``. Return a result for acceld.toml, one for the prompts, and one for each
-        workload, if files of them were saved. A configuration whose values did not change has no result, unless it
-        replaces a rejected one.
+        """Validate the saved files ``saved``.
+
+        Return a result for acceld.toml, a result for the prompts, and a result for each workload, as far as files of
+        them were saved. A configuration whose values did not change has no result, unless it replaces a rejected
+        configuration.
         """
         found: dict[object, Validation] = {}
         for path in sorted(saved):

@@ -227,7 +227,7 @@ class Tiers:
 
 
 def noise_percent(one: Evaluation, other: Evaluation) -> float:
-    """Return the percentage by which two measurements may differ and still tie: the sum of both intervals, at least
+    """Return the percentage up to which two measurements count as a tie: the sum of their interval percentages, at least
     :data:`SAME`.
     """
     return max(100 * SAME, sum(each.profile.interval_percent or 0.0 for each in (one, other) if each.profile))
@@ -241,8 +241,9 @@ def carried(before: Evaluation, after: Evaluation) -> Gain | None:
 
 
 def disagreement(predicted: Evaluation | None, measured: Evaluation) -> float:
-    """Return by how many percent the predicted latency is above the measured one (negative: below), if that is more
-    than half the width of the prediction's band; 0 otherwise.
+    """Return by how many percent the predicted latency is above the measured latency; negative if it is below.
+
+    Return 0 if the measured latency is within half the width of the prediction's band.
     """
     if predicted is None or predicted.profile is None or not predicted.latency_us or not measured.latency_us:
         return 0.0

@@ -36,8 +36,8 @@ _FACTOR = 4.0
 
 @dataclass(frozen=True, slots=True)
 class MetamorphicPair:
-    """Inputs for a second run, and the function that turns the first run's outputs (in the reference's layout) into the
-    outputs that the second run must give.
+    """Inputs for a second run, and the relation to the first run: a function that turns the first run's outputs (in
+    the reference's layout) into the outputs that the second run must give.
     """
 
     inputs: list[Any]

@@ -72,7 +72,9 @@ LISTED = "`acceld workloads` lists acceld's own; one of yours is named by its fo
 
 
 def _beside(folder: Path) -> list[str]:
-    """Return the paths of the workload folders in the folder where ``folder`` would be."""
+    """Return the paths of all workload folders that lie in the same parent folder as ``folder``, which need not
+    exist.
+    """
     return (
         [str(folder.with_name(found.parent.name)) for found in folder.parent.glob(f"*/{FILE}")] if folder.name else []
     )

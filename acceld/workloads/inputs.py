@@ -262,7 +262,9 @@ def _changes() -> dict[str, Change]:
 
 
 def _integers(array: NDArray[Any], argument: Argument, rng: np.random.Generator) -> NDArray[Any]:
-    """Return whole numbers in [-2, 2] ([0, 2] for an array that is never negative): exact in bfloat16 and in sums."""
+    """Return whole numbers from -2 to 2, or from 0 to 2 for an array that is never negative. Such numbers are exact
+    in bfloat16 and in sums.
+    """
     low = 0 if argument.distribution and argument.distribution.absolute else -_INTEGER_LIMIT
     return rng.integers(low, _INTEGER_LIMIT + 1, array.shape).astype(array.dtype)
 

@@ -101,7 +101,7 @@ def outputs_of(result: Any) -> list[Any]:
 
 
 def _a_value(value: Any) -> str:
-    """Return what a value is, in words."""
+    """Return words for the type of a value, such as ``a list``."""
     return "nothing" if value is None else f"a value of type {type(value).__name__}"
 
 
@@ -186,7 +186,7 @@ def called(
 
 
 def _at(workload: Workload) -> str:
-    """Return the shape at which a reference was called, in words; "" at the workload's main shape."""
+    """Return in words at which shape a reference was called; "" for the workload's main shape."""
     return f" at the shape {shape_text(workload.values)}" if workload.reshaped else ""
 
 

@@ -149,7 +149,7 @@ def _outputs(result: Any) -> list[Any]:
 
 
 def _refuse_changed(path: Path, forward: Callable[..., Any], name: str, inputs: Sequence[Any]) -> None:
-    """Raise _RefusedError, with the line of ``forward`` that changes its argument ``name``."""
+    """Raise _RefusedError because ``forward`` changes its argument ``name``. The error has the line that changes it."""
     line = 0
     for value in inputs:
         if isinstance(value, np.ndarray):
@@ -238,8 +238,10 @@ def _unread(path: Path, forward: Callable[..., Any]) -> list[str]:
 
 
 def _draws(get_inputs: Callable[[], Any]) -> str:
-    """Return how ``get_inputs`` draws, if not as it should: ``alike`` for the same arrays in every call, ``unseeded`` for
-    other arrays although numpy's generator has the same seed.
+    """Return the fault in how ``get_inputs`` draws its arrays; "" if there is no fault.
+
+    ``alike`` means that every call returns the same arrays. ``unseeded`` means that calls return other arrays
+    although numpy's generator has the same seed.
     """
 
     def drawn(seed: int) -> list[bytes]:
@@ -260,7 +262,9 @@ def _digest(value: Any) -> bytes:
 
 
 def _facts(value: Any) -> Json:
-    """Return what a draft says of a number or an array. An array with at most two values has ``values``."""
+    """Return what a draft has to know of a number or an array. An array with at most two distinct values has
+    ``values``.
+    """
     if np.ndim(value) == 0 and not isinstance(value, np.ndarray):
         return {"value": float(value) if isinstance(value, float | np.floating) else int(value)}
     array = np.asarray(value)
@@ -280,7 +284,9 @@ def _kind(value: Any) -> str:
 
 
 def _widened(forward: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
-    """Return the outputs for the same inputs in float64; [] if the reference is not given float32 or refuses float64."""
+    """Return the reference's outputs for the same inputs in float64. Return [] if the inputs have no float32, or if
+    the reference refuses float64.
+    """
     if not all(_kind(v) == "float32" for v in inputs if np.asarray(v).dtype.kind in "fV" and np.ndim(v)):
         return []
     given = [np.asarray(v, np.float64) if np.ndim(v) and _kind(v) == "float32" else v for v in inputs]
@@ -302,7 +308,7 @@ def _noise(outputs: Sequence[Any], wide: Sequence[Any]) -> float:
 
 
 def main() -> None:
-    """Answer on the standard output. What the reference prints is kept from it, and reported."""
+    """Answer on the standard output. What the reference itself prints is kept out of the answer, and reported in it."""
     sys.dont_write_bytecode = True  # do not write a __pycache__ to the user's folder
     printed = io.StringIO()
     try:

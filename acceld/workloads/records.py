@@ -182,7 +182,7 @@ class Metamorphic:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A published or measured latency, shown beside results. Such a latency is never mixed with simulated latencies."""
+    """A published or measured latency that is shown beside results. It is never mixed with simulated latencies."""
 
     what: str
     latency_us: float

@@ -324,7 +324,7 @@ def recover_runs(tx: Transaction, reason: str) -> list[int]:
 
 
 def keep_host(tx: Transaction, facts: Mapping[str, Any], usd_per_hour: float | None) -> None:
-    """Store a host of a fleet: its facts, and its price in USD per hour (None if unknown)."""
+    """Store a host of a fleet: its facts, and its price in USD per hour, which is None if it is unknown."""
     columns = ("name", "instance_type", "chip", "sdk", "driver")
     values = [*(clean(str(facts[column])) for column in columns), facts["slots"], usd_per_hour, tx.at]
     tx.execute("INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)

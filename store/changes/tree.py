@@ -305,10 +305,10 @@ def _judge(tx: Transaction, candidate: int, baseline: int | None) -> None:
 
 
 def _line(tx: Transaction, candidate: int, most: int = MOST_ANCESTORS) -> list[sqlite3.Row]:
-    """Return the row of a candidate with its profile, then the rows of its ancestors, the parent first.
+    """Return the row of a candidate with its profile, then the rows of those ancestors through which it may be
+    compared, the parent first.
 
-    A measured candidate may be compared through all of its ancestors. For a simulated one, only the parent is
-    returned.
+    A measured candidate may be compared through all its ancestors, a simulated candidate only through its parent.
     """
     found: list[sqlite3.Row] = []
     at: int | None = candidate
@@ -323,8 +323,8 @@ def _line(tx: Transaction, candidate: int, most: int = MOST_ANCESTORS) -> list[s
 def _gain(own: sqlite3.Row, other: sqlite3.Row | None, line: Sequence[sqlite3.Row]) -> Gain | None:
     """Return the gain of the candidate ``own`` over ``other``; None unless both candidates passed.
 
-    ``line`` has ``own`` and its ancestors. If ``other`` is an ancestor, the measurements of each step in
-    between count.
+    ``line`` has ``own`` and its ancestors. If ``other`` is one of these ancestors, the measured gains of the steps
+    between the two are multiplied.
     """
     if other is None or own["id"] == other["id"] or not own["status"] == other["status"] == Status.PASSED:
         return None

@@ -76,7 +76,9 @@ def run_rows(
 
 
 def _with_flags(row: sqlite3.Row) -> Json:
-    """Return a row as an object: yes-or-no columns become True or False, and the verdict on each speed-up is added."""
+    """Return a row as an object for JSON: columns that mean yes or no become True or False, and a verdict is added to
+    each speed-up.
+    """
     flags = {name: bool(row[name]) for name in _FLAGS if name in row.keys() and row[name] is not None}  # noqa: SIM118  a row's own `in` looks at values
     return dict(row) | flags | _verdicts(row, row["source"])
 
@@ -85,7 +87,9 @@ _FLAGS = ("improved", "parent_improved")
 
 
 def _verdicts(row: sqlite3.Row, source: str) -> dict[str, Verdict | None]:
-    """Return the verdict on each speed-up of a row: over the baseline and, for a candidate, over its parent."""
+    """Return the verdict (a win, likely or a tie) on each speed-up of a row: over the baseline and, for a candidate,
+    over its parent.
+    """
     if "parent_improved" not in row.keys():  # noqa: SIM118  a row's own `in` looks at values
         return {"verdict": verdict(row["speedup"], row["improved"], row["tie_band"], source)}
     return {f"{over}verdict": candidate_verdict(dict(row), over, source) for over in ("", "parent_")}
@@ -421,13 +425,12 @@ _MADE = "SELECT count(*) FROM candidates WHERE run = ? AND parent IS NOT NULL AN
 
 
 def savings(connection: sqlite3.Connection, insights: Sequence[int]) -> dict[int, Json]:
-    """Return, by insight, the number of ``candidates`` that it saved, and the number of ``runs`` that this was
-    compared with.
+    """Return, for each insight, how many ``candidates`` it saved, and with how many ``runs`` this was compared.
 
-    For example, a plan that cites the insight won with the 5th candidate of its run. Other runs on the same
-    problem, by models to which the insight was not shown, needed 9, 12 and 20 candidates for a kernel as fast.
-    The insight saved 12 - 5 candidates, by the median. All candidates of a run count if no kernel of the run
-    was as fast. An insight has no entry if there are no runs to compare with.
+    For example, a plan that cites the insight won with the 5th candidate of its run. Other runs on the same problem,
+    whose models did not see the insight, needed 9, 12 and 20 candidates for a kernel as fast. Their median is 12, so
+    the insight saved 12 - 5 candidates. If no kernel of another run was as fast, all candidates of that run count. An
+    insight has no entry if there are no runs to compare with.
     """
     found: dict[int, Json] = {}
     marks = ", ".join("?" * len(insights))

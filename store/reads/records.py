@@ -312,7 +312,9 @@ def load_insights(
 def insights_found(
     connection: sqlite3.Connection, columns: Mapping[str, Any], matching: str, withdrawn: bool, limit: int
 ) -> list[Row]:
-    """Return rows of ``insights``, newest first. ``columns`` are the values that columns must have; None allows any."""
+    """Return rows of ``insights``, newest first. ``columns`` maps columns to the values that they must have; None
+    allows any value.
+    """
     given = {column: value for column, value in columns.items() if value is not None}
     where, values = ["1", *(f"{column} = ?" for column in given)], list(given.values())
     if not withdrawn:

@@ -40,7 +40,7 @@ GLUE = "\ue000"
 
 
 class ConsoleScreen(Screen[None]):
-    """Base class of the screens. ``NAME`` is the name of the Textual mode that opens a screen."""
+    """Base class of the screens. ``NAME`` is the Textual mode that opens a screen of the subclass."""
 
     NAME: ClassVar[str] = ""
     WANTS: ClassVar[frozenset[str]] = frozenset()
@@ -97,7 +97,7 @@ class ConsoleScreen(Screen[None]):
         yield Keys()
 
     def body(self) -> Iterable[Any]:
-        """Yield the widgets of the screen between tabs and keys."""
+        """Yield the screen's own widgets, which stand between the row of tabs and the row of keys."""
         raise NotImplementedError
 
     def show(self) -> None:
@@ -150,28 +150,28 @@ class ConsoleScreen(Screen[None]):
             await self.app.run_action(active.binding.action.replace("app.steer", "app.why"))
 
     def nothing(self, text: str, asked: str = "") -> str:
-        """Return what to show in an empty list: that there is no connection, that data are being read or could
-        not be read, else ``text``.
+        """Return the text to show in an empty list.
 
-        ``asked`` is the path of the request to :meth:`fetch`, without the version.
+        The text says that there is no connection, that data are being read, or that they could not be read. Otherwise
+        it is ``text``. ``asked`` is the path of the request to :meth:`fetch`, without the version.
         """
         if self.session.replay is None and not self.session.hello:
             return self.session.banner or "connecting"
         return self._unread.get(asked, "") or text
 
     def select_run(self, run: int) -> None:
-        """Make a run the run in view, and load it if necessary."""
+        """Make ``run`` the run that screens show, and load its rows if necessary."""
         if self.session.select(run):
             start(self.app, partial(self.session.load, run, self.refresh_all), group="load")
         self.refresh_all()
 
     def point(self, lines: LineList, key: Hashable | None) -> None:
-        """Move a list's cursor to the line ``key`` if another screen has chosen that line."""
+        """Move a list's cursor to the line ``key``, if another screen has chosen that line."""
         if key is not None and key != self._pointed and lines.move_to_key(key):
             self._pointed = key
 
     def pointed(self, key: Hashable) -> None:
-        """Take note that a person moved the cursor to the line ``key``."""
+        """Record that a person moved the cursor to the line ``key``, so that other screens can follow."""
         self._pointed = key
 
     def fetch(self, path: str, take: Callable[[Any], None], **parameters: Any) -> None:
@@ -197,7 +197,9 @@ class ConsoleScreen(Screen[None]):
 
     @property
     def applies(self) -> str:
-        """Key by which a person writes the best kernel over a file; the command, if the key does nothing."""
+        """Return the key by which a person writes the best kernel over a file; if the key does nothing, return the
+        command that does so.
+        """
         return key_of(self, APPLY) if self.session.replay is None else f"acceld apply r{self.session.run} FILE"
 
     def state_text(self, state: str, before: str = "") -> Text:

@@ -47,8 +47,8 @@ def figures_width(width: int) -> int:
 def changes(run: RunView) -> dict[str, tuple[int, int, float]]:
     """Return three figures for each kind of change, the change with the greatest gain first.
 
-    They are: how many of the newest ``NEWEST`` candidates tried it, how many of these were faster than their
-    parents beyond a tie, and the greatest such gain.
+    The figures are: how many of the newest ``NEWEST`` candidates tried the change, how many of these were faster than
+    their parents beyond a tie, and the greatest of these gains.
     """
     found: dict[str, tuple[int, int, float]] = {}
     for node in islice(reversed(run.candidates.values()), NEWEST):

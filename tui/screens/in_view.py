@@ -71,5 +71,5 @@ class CandidateInView(ConsoleScreen):
 
     @property
     def profile(self) -> Mapping[str, Any]:
-        """Profile of the candidate in view; empty if it has none."""
+        """Return the profile of the candidate in view; an empty mapping if it has no profile."""
         return self.evaluation.get("profile") or {}

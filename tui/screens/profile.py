@@ -43,9 +43,7 @@ COUNTED = {
 
 
 def by_line(spots: Iterable[Mapping[str, Any]]) -> list[tuple[int, float, str]]:
-    """Return source line, busy microseconds and engines for each line that is among the hot spots, longest time
-    first.
-    """
+    """Return (source line, busy microseconds, engines) for each line that is among the hot spots, longest time first."""
     found: dict[int, tuple[float, list[str]]] = {}
     for spot in spots:
         number, busy = int(spot.get("line") or 0), float(spot.get("busy_us") or 0.0)
@@ -175,7 +173,7 @@ class ProfileScreen(CandidateInView):
 
 
 def _interleaved(pair: Mapping[str, Any], palette: Palette) -> Text:
-    """Return a line on the comparison with another kernel that was timed in turns with this one."""
+    """Return a line of text on the comparison with a kernel that was timed in turns with the candidate."""
     news = interleaved(pair)
     word = {True: "faster", False: "slower", None: "a tie"}[news]
     low, high = pair["interval"]

@@ -155,7 +155,7 @@ class QueueScreen(ConsoleScreen):
 
 
 def bottleneck(calls: int, busy: int, slots: int, waiting: int, tuning: int = 0) -> str:
-    """Return in words what the other work waits for: the models, the evaluations, the rules, or nothing.
+    """Return in words what holds all other work up: the models, the evaluations, the rules, or nothing.
 
     ``tuning`` is the number of runs whose rules time kernels before they write plans.
     """

@@ -75,8 +75,8 @@ def cell(text: Text) -> tuple[str, Style]:
 
 
 def whole(parts: Sequence[tuple[Text, int]], width: int) -> Text:
-    """Return texts one behind the other. If the texts do not fit, the texts with the lowest numbers are left out. No
-    text is cut.
+    """Return texts one behind the other in ``width`` cells. If they do not fit, the texts with the lowest numbers in
+    ``parts`` are left out. No text is cut.
     """
     kept = list(parts)
     while len(kept) > 1 and sum(text.cell_len for text, _ in kept) > width:

@@ -87,8 +87,9 @@ class Line(Static):
 
 
 class Keys(Footer):
-    """Line with the keys of a screen. A key that does not fit as a whole, beside the palette's key, is left
-    out.
+    """Line with the keys of a screen.
+
+    A key is left out if it does not fit as a whole beside the key of the palette.
     """
 
     def __init__(self) -> None:
@@ -96,7 +97,7 @@ class Keys(Footer):
         self._made: list[tuple[object, ...]] = []
 
     async def recompose(self) -> None:
-        """Make the keys again if they have changed, because making them takes longer than drawing a screen."""
+        """Make the keys again, but only if they have changed, because making them takes longer than drawing a screen."""
         keys = [(key, one.binding, one.enabled, one.tooltip) for key, one in self.screen.active_bindings.items()]
         if keys != self._made:
             self._made = [*keys]
@@ -107,8 +108,9 @@ class Keys(Footer):
         self._hide_cut()
 
     def _hide_cut(self) -> None:
-        """Hide each key that does not fit. Widths are computed from the texts, because keys behind a window are
-        not laid out.
+        """Hide each key that does not fit.
+
+        Widths are computed from the keys' texts, because Textual does not lay out keys beyond the window's edge.
         """
         widths = {key: cell_len(f"{key.key_display} {key.description}") for key in self.query(FooterKey)}
         end = self.app.size.width - sum(

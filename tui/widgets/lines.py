@@ -117,7 +117,9 @@ class LineList(ScrollView, can_focus=True):
         header: Callable[[int], Text] | None = None,
         content_width: int = 0,
     ) -> None:
-        """Replace all lines. The cursor stays on its key; if the key is gone, near its former position."""
+        """Replace all lines. The cursor stays on the line with its key. If no line has that key any more, the cursor
+        stays near its former position.
+        """
         before, old = self.key, self._cursor
         same = keys == self._keys
         self._keys, self._draw, self._header = keys, draw, header
@@ -298,7 +300,7 @@ class LineList(ScrollView, can_focus=True):
 
 
 def _ending(text: Text, edge: int, style: Style) -> Text:
-    """Return a line cut to ``edge`` cells, with a mark if it is longer. The line is never cut inside a number."""
+    """Return a line cut to ``edge`` cells. A line that is cut ends with a mark, and is not cut inside a number."""
     plain = text.plain.rstrip()
     if cell_len(plain) <= edge:
         return text

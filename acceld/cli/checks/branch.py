@@ -54,8 +54,9 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A kernel file that the branch changed, with the slow-down that is allowed. ``broken`` is the reason why
-    the kernel can not be evaluated; empty if it can.
+    """A kernel file that the branch changed, with the slow-down that is allowed.
+
+    ``broken`` is the reason why the kernel can not be evaluated; empty if it can be evaluated.
     """
 
     path: PurePosixPath
@@ -207,11 +208,11 @@ def annotated(one: Changed, result: WinnerResult | None) -> Iterator[str]:
 
 
 def grown(result: WinnerResult) -> list[tuple[int, str, float | None, float]]:
-    """Return the lines that keep an engine busy for longer than before: line, engine, and microseconds before
-    and now.
+    """Return the lines that keep an engine busy for longer than before: line, engine, microseconds before,
+    microseconds now.
 
-    A profile lists only a kernel's costliest lines. The microseconds before are None for a line that is new, or that
-    the earlier profile does not list.
+    A profile lists only a kernel's costliest lines. The microseconds before are None if the line is new, or if the
+    earlier profile does not list it.
     """
     before, now, case = result.before, result.evaluation, result.case
     if before is None or case.other is None:

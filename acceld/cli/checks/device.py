@@ -91,8 +91,8 @@ def device_of(api: str, chip: str) -> str:
 
 
 def agreement(found: list[DeviceResult]) -> tuple[int, int]:
-    """Return how many pairs of passing kernels were measured in the predicted order, and how many pairs there
-    are.
+    """Count pairs of passing kernels. Return how many pairs were measured in the predicted order, and how many pairs
+    there are.
     """
     timed = [(one.predicted_us, one.latency_us) for one in found if one.latency_us and one.status == Status.PASSED]
     pairs = [(a, b) for a, b in combinations(timed, 2) if a[0] != b[0]]

@@ -17,8 +17,10 @@ from acceld.trust import trusted_folders
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what each version of ``nki`` refuses in a file's kernels, or in its functions that call NKI if it has no
-    kernel. Return 7 if the version that ``--nki`` names refuses something.
+    """Print what each version of ``nki`` refuses in a file's kernels. Return 7 if the version that ``--nki`` names
+    refuses something.
+
+    In a file without a kernel, the functions that call NKI are read.
     """
     from acceld.nki.entry import entry_in, parse
     from acceld.nki.frontend.current.reading import absent_names, file_needs, functions_for_nki, names_needed

@@ -85,7 +85,7 @@ class WinnerResult:
     @property
     def change_percent(self) -> float | None:
         """Return the slow-down in percent: by two latencies for a simulated kernel, by interleaved timing for a
-        measured one. None if there is nothing to compare with.
+        measured one. Return None if there is nothing to compare with.
         """
         now = self.evaluation.latency_us
         if self.case.backend != SIMULATOR:
@@ -245,8 +245,8 @@ def file_case(
     api: str | None = None,
     chip: str | None = None,
 ) -> WinnerCheck:
-    """Return the check of a kernel file. With ``against``, a git revision, the kernel is compared with the file's text
-    in that revision.
+    """Return the check of a kernel file. If ``against`` names a git revision, the kernel is compared with the file's
+    text in that revision.
     """
     found = workload_of(path, workload, resolved.config)
     if found is None:

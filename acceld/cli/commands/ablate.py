@@ -119,8 +119,10 @@ def _place(text: str | None) -> Path | None:
 
 
 def _specification(arguments: argparse.Namespace, proposer: str | None = None) -> RunSpec:
-    """Return the base run: the run that ``optimize`` starts with the same options, with ``proposer`` in place of the
-    chosen one unless it is None. Each other run changes one setting of the base run.
+    """Return the base run: the run that ``optimize`` would start with the same options. Each other run changes one
+    setting of the base run.
+
+    ``proposer`` replaces the proposer of the options unless it is None.
     """
     from acceld.cli.main import parser_of
 

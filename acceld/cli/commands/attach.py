@@ -63,10 +63,9 @@ def calm_over_ssh() -> None:
 
 
 async def _asked(client: Any, text: str) -> tuple[int, int | None]:
-    """Return the ids of the run and the candidate (None without one) that ``r12``, ``c345``, ``12`` or a run's
-    name means.
+    """Return the ids of the run and of the candidate that a text names: ``r12``, ``c345``, ``12`` or a run's name.
 
-    Raises UsageError if nothing has that id or name.
+    The candidate's id is None if the text names a run. Raises UsageError if nothing has that id or name.
     """
     try:
         if re.fullmatch(r"c[0-9]{1,15}", text):

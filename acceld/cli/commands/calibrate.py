@@ -1,5 +1,5 @@
-"""``acceld calibrate``: show how far the simulator is off on this machine, correct it, or find cores that
-disturb each other's times.
+"""``acceld calibrate``: show how far the simulator's predictions are from this machine's measurements, correct them,
+or find cores that disturb each other's times.
 """
 
 from __future__ import annotations

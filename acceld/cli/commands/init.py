@@ -155,8 +155,8 @@ def _shown(
     chip: str,
     resolved: config.Resolved,
 ) -> int:
-    """Print the kernel's first result, whether the kernels for other APIs pass, and what to do next. Return the exit
-    code.
+    """Print the kernel's first result, whether the kernels for other APIs pass, and which command to run next. Return
+    the exit code.
     """
     loaded, evaluation = load_workload(folder), found.evaluation
     if arguments.json:
@@ -238,8 +238,10 @@ def _from_reference(arguments: argparse.Namespace) -> int:
 
 
 def _not_lowered(arguments: argparse.Namespace, folder: Path) -> UsageError:
-    """Return the error that says that no kernel was lowered. The folder of a reference is removed, so that the same command
-    works once the reference is mended; the folder of a module is kept, because only it has the module's reference.
+    """Remove a reference's folder, and return the error that says that no kernel was lowered.
+
+    The folder is removed so that the same command works once the reference is mended. The folder of a PyTorch module
+    is kept, because only this folder has the module's reference.
     """
     if arguments.module:
         return UsageError(
@@ -260,8 +262,9 @@ def _not_lowered(arguments: argparse.Namespace, folder: Path) -> UsageError:
 def judge_too(
     where: Choice, folder: Path, settings: config.EvaluateConfig, state: Path, first: Judged | None = None
 ) -> None:
-    """Judge the kernel for another API in a new folder, and print whether it passes. What was printed of the ``first``
-    kernel's judgement is not printed again.
+    """Judge the kernel for another API in a new folder, and print whether it passes.
+
+    ``first`` is the judgement of the first kernel. What it says was printed before, and is not printed again.
     """
     path = baseline_of(load_workload(folder), where.api)
     kernel = parsed_kernel(path, api=where.api)
@@ -276,7 +279,9 @@ def judge_too(
 
 
 def _facts(arguments: argparse.Namespace, kernel: Kernel) -> drafts.ReferenceFacts:
-    """Return what is known of the reference; without one, the kernel's arguments alone."""
+    """Return the arguments and outputs of the reference, as running it shows them; without a reference, the kernel's
+    arguments alone.
+    """
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
     if arguments.inputs:
         import numpy as np

@@ -52,8 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PortOutcome:
-    """A ported kernel and its evaluation. ``problem`` is the reason why it is not proven equal to the original;
-    empty if it is proven.
+    """A ported kernel and its evaluation.
+
+    ``problem`` is the reason why the port is not proved equal to the original; empty if it is proved equal.
     """
 
     ported: Ported

@@ -173,8 +173,8 @@ def _is_workload(arguments: argparse.Namespace) -> bool:
 
 
 def _named(arguments: argparse.Namespace, settings: config.Config) -> Workload | None:
-    """Return the workload that the arguments name, or else the workload that a kernel file is checked against; None
-    without either.
+    """Return the workload that the arguments name, or else the workload by which a kernel file is checked. Return
+    None if there is neither.
     """
     if _is_workload(arguments):
         return workload(arguments.kernel, workload_folders(settings))
@@ -255,7 +255,7 @@ def _drafted(reference: Path, kernel: Kernel, folder: Path) -> Workload:
 def _timed_by_daemon(home: Home, subject: Subject, chip: str) -> Evaluation | None:
     """Return the evaluation by a running daemon, which is quicker because its tracer is loaded already.
 
-    None if no daemon runs, or if all of its slots are taken.
+    Return None if no daemon runs, or if all of its slots are taken.
     """
     if home.daemon() is None:
         return None
@@ -459,9 +459,10 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
 
 
 def _error(correctness: Correctness, found: Workload | None) -> str:
-    """Return the error on the workload's own inputs beside its tolerance, with the tolerance's origin.
+    """Return the error on the workload's own inputs beside its tolerance, and say where the tolerance comes from.
 
-    On hard inputs, where even float32 arithmetic errs much, error and tolerance say nothing about the kernel.
+    Other inputs are left out: where even float32 arithmetic errs much, error and tolerance say nothing about the
+    kernel.
     """
     own = [
         one for one in correctness.checks if one.name == OWN and one.rel_l2 is not None and one.tolerance is not None

@@ -1,5 +1,7 @@
-"""``acceld runs``: list runs, also by conditions; run a saved query, or search the text. Works with and without
-a daemon.
+"""``acceld runs``: list runs, all or by conditions; run a saved query; or search plans, insights and errors for
+words.
+
+The command works with and without a daemon.
 """
 
 from __future__ import annotations
@@ -48,8 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print runs, newest first; or the rows for the conditions, the saved query or the search. Return the exit
-    code.
+    """Print runs, newest first, and return the exit code.
+
+    With conditions, a saved query or a text to search for, print the rows that these give instead.
     """
     if any(getattr(arguments, name) for name in CONDITIONS):
         if arguments.state:

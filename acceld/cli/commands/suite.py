@@ -191,8 +191,8 @@ def _note(
     length_s: float,
     elapsed_s: float,
 ) -> None:
-    """Record a slice of a suite's entry if the slice's run has latencies or is not finished. ``length_s`` was the
-    slice's time limit.
+    """Record a slice of a suite's entry, if the slice's run has latencies or is not finished. ``length_s`` was the
+    time limit of the slice.
     """
     from acceld.search.suites import Slice, worth
 
@@ -239,9 +239,10 @@ def _begin(
 
 
 def _search(client: Client, number: int, length_s: float) -> tuple[dict[str, Any], str]:
-    """Let a run go on for a slice of ``length_s`` seconds, or until it ends, and return its outcome.
+    """Let a run go on for a slice of ``length_s`` seconds, or until it ends.
 
-    The second value is the failure of its models for which the run was cancelled; empty if there was none.
+    Return the run's outcome, and the failure of the models for which the run was cancelled; empty if the models did
+    not fail.
     """
     ends = _now() + length_s
     seen = client.get(f"/v1/runs/{number}/events", limit=1)["last_seq"]
@@ -256,11 +257,12 @@ def _search(client: Client, number: int, length_s: float) -> tuple[dict[str, Any
 
 
 def _wait(client: Client, number: int, seen: int, ends: float) -> dict[str, Any] | None:
-    """Follow a run, by its events after the number ``seen``, until it has ended; at the time ``ends``, pause the run.
+    """Follow a run until it has ended, or pause the run at the time ``ends``. Events up to the number ``seen`` are
+    skipped.
 
     If a strict gate runs at the time ``ends``, the run is paused after the gate, so that the gate's result is kept. A
-    run that pauses itself, because its money is spent or its models fail, is cancelled: then return the outcome that
-    the run had before it was cancelled. Return None for any other run.
+    run that pauses itself, because its money is spent or its models fail, is cancelled. For such a run, return the
+    outcome before it was cancelled; return None for any other run.
     """
     actions, pausing = f"/v1/runs/{number}/actions", False
     paused: dict[str, Any] | None = None
@@ -289,8 +291,8 @@ def _wait(client: Client, number: int, seen: int, ends: float) -> dict[str, Any]
 
 
 def _competitors(client: Client, suite: Suite, arguments: argparse.Namespace) -> dict[str, tuple[float | None, str]]:
-    """Evaluate each competitor's kernel by the strict gate. Return, by entry, its latency, or None with the
-    reason.
+    """Evaluate each competitor's kernel by the strict gate. For each entry of the suite, return the latency, or None
+    with the reason.
     """
     from acceld.client import Client
     from acceld.search.suites import kernels_in
@@ -374,7 +376,9 @@ def _print(rows: Sequence[Row], record: Mapping[str, Any]) -> None:
     if (step := record.get("step")) is not None:
         before, after = (figures.duration(step[name]) for name in ("before_us", "after_us"))
         band = "no band: a kernel is unvalidated" if step["band_percent"] is None else f"±{step['band_percent']:.1f} %"
-        print(f"these kernels take {before} of a step before, {after} now: {step['speedup']:.2f}x ({band})")
+        print(
+            f"these kernels took {before} of a step of the model, and now take {after}: {step['speedup']:.2f}x ({band})"
+        )
 
 
 def _draw(place: Path, rows: Sequence[Row]) -> None:

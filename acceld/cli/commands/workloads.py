@@ -84,8 +84,9 @@ def _record(one: Workload) -> dict[str, Any]:
 
 
 def _admission(one: Workload, called: str, home: Home) -> str:
-    """Return in words whether the reference of a workload was checked (its *admission*), and with which result. A person
-    ``called`` the workload by name or by folder.
+    """Return in words whether the reference of a workload was checked (its *admission*), and with which result.
+
+    ``called`` is the name or the folder by which the person named the workload.
     """
     from acceld.evaluate.correctness.admission import Admissions
 

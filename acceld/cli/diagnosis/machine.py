@@ -186,12 +186,14 @@ def _simulator(_: argparse.Namespace) -> Iterator[Finding]:
 def _versions(_: argparse.Namespace) -> Iterator[Finding]:
     asked = config.load().config.evaluate.nki
     why = "evaluate.nki" if asked != "auto" else "evaluate.nki = auto: the package of this machine, else the default"
-    yield Finding("nki", "ok", f"kernels of nki obey version {nki_version(asked)} ({why})")
+    yield Finding(
+        "nki", "ok", f"kernels of nki are checked against version {nki_version(asked)} of the package ({why})"
+    )
 
 
 def _opinions(arguments: argparse.Namespace) -> Iterator[Finding]:
-    """Yield the latest kernels that acceld accepted and AWS's tools refused. Each shows a rule that acceld
-    lacks.
+    """Yield the latest kernels that acceld accepted and AWS's tools refused. Each such kernel shows a rule of AWS's
+    tools that acceld does not check.
     """
     from acceld.evaluate.opinion import RULE
 

@@ -159,7 +159,9 @@ def _prompts(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Iterator[tuple[str, str, str]]:
-    """Yield name, problem and, in words, the admission of each workload; only of those that ``admit`` names, if it does."""
+    """Yield each workload's name, its problem, and its admission in words. If ``admit`` names workloads, yield only
+    these.
+    """
     from acceld.evaluate.correctness.admission import Admissions
     from acceld.workloads import load_workload, workload
     from acceld.workloads.discovery import workload_folders

@@ -100,10 +100,9 @@ class CpuDriver:
         return (Lease(core, f"core {core}"),)
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """Return the first construct of a C kernel that is forbidden; None if there is none, and for every numpy
-        kernel.
+        """Return the first forbidden construct of a C kernel; None if a C kernel has no such construct.
 
-        The evaluator's own policy reads numpy kernels.
+        The result is also None for every numpy kernel, which the evaluator's own policy reads.
         """
         return refused_c(kernel.text) if kernel.api == "c" else None
 
@@ -137,7 +136,7 @@ class CpuDriver:
         return self._rates.limits() if self._rates else None
 
     def referring(self) -> Rights:
-        """Return no rights, because the workload's own reference needs none on this machine."""
+        """Return empty rights, because the workload's own reference needs no device on this machine."""
         return Rights()
 
     def settings(self, api: str) -> Mapping[str, Any]:
@@ -147,8 +146,8 @@ class CpuDriver:
         return {"compiler": self.compiler.path, "flags": FLAGS, "path": os.environ.get("PATH", os.defpath)}
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
-        """Return no facts about the core, because none can change a latency: kernels are timed by processor time, which
-        counts only their own work.
+        """Return no facts about the core. Kernels are timed by processor time, which counts only their own work, so
+        no fact about the core changes a latency.
         """
         return {}
 

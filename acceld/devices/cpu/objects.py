@@ -146,8 +146,9 @@ def _allowed(name: str) -> bool:
 
 
 def misdirected(path: Path, search: str) -> tuple[str, str]:
-    """Check that each jump of a linked x86_64 object goes to the first byte of an instruction. Return the rule ``jump``
-    and a message about the first jump that does not; two empty texts if all jumps do.
+    """Check that each jump of a linked x86_64 object goes to the first byte of an instruction.
+
+    Return the rule ``jump`` and a message about the first jump that goes elsewhere; two empty texts if no jump does.
     """
     shown = _disassembled(path, search)
     firsts = set(_AT.findall(shown))

@@ -115,7 +115,7 @@ def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
 
 
 def _machine(compiler: str | None) -> dict[str, Any]:
-    """Return a description of this machine. Stored rates are valid only on a machine with an equal description.
+    """Return a description of this machine. Rates that were stored are used only if the description has not changed.
 
     The description says whether the machine has a C compiler, because without a C compiler the rates are measured by
     numpy.

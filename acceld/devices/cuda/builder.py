@@ -187,7 +187,7 @@ class _Recorder:
         return None, len(self.kernels) - 1, 0, 0, 1024
 
     def unload_module(self, _: object) -> None:
-        """Do nothing: no module is loaded."""
+        """Do nothing, because this driver loads no module."""
 
     def get_benchmarker(self) -> Any:
         """Raise BuildRefused, because autotuning would measure while the plan is built."""

@@ -161,8 +161,8 @@ class CudaDriver:
         return tuple(Lease(one.index, f"GPU {one.index} ({one.name})") for one in self.gpus)
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """Return the first construct of a kernel that the policy for Triton forbids; None if there is no such
-        construct.
+        """Return the first construct of a kernel that the policy for Triton forbids; None if the policy allows all of
+        the kernel.
         """
         return refused_triton(kernel.text, kernel.filename)
 
@@ -234,8 +234,9 @@ class CudaDriver:
         return Peaks(memory, matmul, vector, peaks.source)
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
-        """Return the clocks of the leased GPU in MHz (None if nvidia-smi does not report one), and the reasons
-        of throttling.
+        """Return the clocks of the leased GPU in MHz, and the reasons why the GPU throttles.
+
+        A clock is None if nvidia-smi does not report it.
         """
         now = next((one for one in installed(self._ask) if one.index == lease.index), None)
         if now is None:

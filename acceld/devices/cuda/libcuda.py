@@ -126,7 +126,7 @@ class Driver:
         return launch
 
     def wait(self) -> None:
-        """Wait until the device has finished all queued work. Raise DriverError for a fault of device code."""
+        """Wait until the device has finished all queued work. Raise DriverError if device code has failed."""
         self._call("cuCtxSynchronize")
 
     def event(self) -> ctypes.c_void_p:

@@ -117,8 +117,8 @@ class Replay:
         return statistics.median(took)
 
     def _timed(self, arrays: Sequence[NDArray[Any]]) -> tuple[float, bool]:
-        """Run the launch sequence once. Return its microseconds, and True if all launches were queued before the first
-        event happened.
+        """Run the launch sequence once. Return its microseconds, and whether all launches were queued before the
+        device reached the first event.
 
         Raise InputChanged if a launch has changed an input, WroteBeyond if a launch has written behind an array.
         """
@@ -203,11 +203,11 @@ class WroteBeyond(Exception):
 
 
 class _Changing:
-    """A copy of an array in which a few elements change places, different ones each time.
+    """A copy of an array whose contents are changed for each launch sequence: a few elements change places.
 
-    Any two of the contents, and the array itself, differ in equally many elements. So no content tells which of them is
-    the array itself. Arrays of integers stay as they are, because the numbers may be indices. An array whose elements
-    are all equal stays as it is, too.
+    Any two of the contents, and the array itself, differ in the same number of elements. So nothing shows which
+    contents are the array's own. Arrays of integers stay as they are, because the numbers may be indices. An array
+    whose elements are all equal stays as it is, too.
     """
 
     def __init__(self, array: NDArray[Any]) -> None:
@@ -237,14 +237,14 @@ class _Changing:
 
 
 def _pairs(bits: NDArray[Any]) -> tuple[list[tuple[int, int]], tuple[int, int] | None]:
-    """Return the changes of an array by which no content of it can be told from another: pairs of positions to
-    exchange, one pair at a time, and a pair that is exchanged in every content (None if no such pair is needed). All
-    pairs have one position in common.
+    """Return the exchanges of elements by which an array is changed: pairs of positions, one for each launch
+    sequence, and a pair that is exchanged in every sequence (None if none is needed).
 
-    Exchanging one pair changes two elements. If all pairs move the same value to the common position, any two contents
-    differ in two elements too, as each content and the array itself do. If the pairs move different values there, two
-    contents differ in three elements. Then one more pair is exchanged in every content, so that each content also
-    differs from the array itself in three elements.
+    All pairs share one position, so any two contents of the array differ at no more than three positions. If every
+    pair moves the same value to the shared position, any two contents differ at two positions, and each differs from
+    the array itself at two. If the pairs move different values there, two contents differ at three positions. The
+    pair that is exchanged in every sequence then makes each content differ from the array itself at three positions
+    too.
     """
     start = secrets.randbelow(max(1, bits.size - _WINDOW))
     if (bits[start : start + _WINDOW] == bits[start]).all():

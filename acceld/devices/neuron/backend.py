@@ -83,9 +83,9 @@ def _second_opinion(config: Config) -> Finding:
 
 
 def _compatible(found: NeuronTools, config: Config) -> Iterator[Finding]:
-    """Yield the workloads that run with the installed compiler on this machine's chip.
+    """Yield findings on the workloads that run with the installed compiler on this machine's chip.
 
-    If the firmware names no chip, yield them for every chip.
+    If the firmware names no chip, yield findings for every chip.
     """
     versions = {one.version: None for one in found.packages if one.name == "neuronx-cc"}
     known = [workload(name, config.paths.workloads) for name in find_workloads(config.paths.workloads)]

@@ -48,12 +48,8 @@ class Bench:
     async def on_core(
         self, case: NeuronCase, *, timing: bool, work: Callable[[NeuronRunner], Awaitable[T]]
     ) -> T | Failed:
-        """Run ``work`` with a runner on a leased core. Return its result, or a failure if the kernel is at
-        fault.
-
-        If the core is lost, the work is repeated on another core, on at most TRIES cores. Raise ProfilerError
-        if the profiler fails. Raise DeviceError if no core can be leased, or if no core can time even a
-        known-good kernel.
+        """Return a finding on one backend: the parts that it would use on this machine, or the parts that are
+        missing.
         """
         machine, request = self._machine, case.request
         await self._recover()

@@ -31,7 +31,7 @@ class NeuronCase(Case):
 
     @property
     def identity(self) -> str:
-        """Return the id of the kernel, under which later failures of known-good kernels are counted against this
-        kernel.
+        """Return the kernel's id. If known-good kernels fail on a core after this kernel ran there, the failures are
+        counted under this id.
         """
         return self.request.kernel.sha256

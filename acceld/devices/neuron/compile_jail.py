@@ -148,7 +148,7 @@ class JailedExchange:
         return {**found, "reported": str(reported[0].get("reported", ""))}, payload
 
     async def _readable(self, python: str) -> tuple[str, ...]:
-        """Return the folders that a worker may read: of its interpreter, of the system, and of acceld's
+        """Return the folders that a compile worker may read: those of its interpreter, of the system, and of acceld's
         scripts.
 
         Raise DeviceError if ``python`` is not a working interpreter.
@@ -179,8 +179,8 @@ def _below(path: str, other: str) -> bool:
 
 
 def _open_to_the_jail(folder: Path, level: Level) -> None:
-    """Set the folder's permissions so that jailed processes can use the folder. If the daemon is root, jailed processes
-    have another user id.
+    """Set the folder's permissions so that jailed processes can use it. This is needed if the daemon is root, because
+    jailed processes then have another user id.
     """
     if os.getuid() == 0:
         folder.chmod(0o777)

@@ -44,8 +44,8 @@ Cores of two chips are never in one group.
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """Result of a measurement: the ratio of busy to quiet latency by kind of neighbor, and the isolation group
-    to use.
+    """The result of a measurement: by kind of neighbor, the latency beside a busy neighbor divided by the quiet
+    latency; and the isolation group to use.
 
     ``path`` is the file in which the result was stored.
     """
@@ -105,8 +105,10 @@ async def learn(backend: str, config: Config, state_folder: Path, name: str = WO
 
 
 def isolation_from(slowdown: Mapping[str, float], chip: str) -> Isolation:
-    """Return the widest isolation group in which a busy neighbor changes latencies by more than the allowed spread.
-    If no neighbor changes latencies by that much, the group of the core alone is returned.
+    """Return the isolation group: the widest group in which a busy neighbor changes latencies by more than the
+    allowed spread.
+
+    If no neighbor changes latencies by that much, return the group that has only the core itself.
     """
     limit = 1.0 + SPREAD.get(chip, OTHER_SPREAD)
     disturbing = [KINDS[kind] for kind, ratio in slowdown.items() if ratio > limit]

@@ -56,8 +56,9 @@ def isolation_of(state_folder: Path) -> Isolation:
 
 
 def keep_isolation(state_folder: Path, isolation: Isolation, slowdown: dict[str, float]) -> Path:
-    """Store an isolation group, and return the file's path. ``slowdown`` is the ratio of busy to quiet latency by kind
-    of neighbor.
+    """Store an isolation group, and return the file's path.
+
+    ``slowdown`` has, by kind of neighbor, the latency beside a busy neighbor divided by the quiet latency.
     """
     return _write(state_folder, "interference", {"isolation": isolation.value, "slowdown": slowdown})
 

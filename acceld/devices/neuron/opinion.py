@@ -69,8 +69,8 @@ class Stages:
 
 
 def tools_of(python: str) -> NeuronTools:
-    """Return the Neuron software of this machine's Python interpreters. If ``python`` is given, that interpreter is
-    listed first.
+    """Return the Neuron software that this machine's Python interpreters have. The interpreter ``python``, if given,
+    is listed first.
     """
     found = find_neuron()
     if not python:
@@ -303,7 +303,9 @@ def _request(
 
 
 async def _accept(_: Compiled) -> str:
-    """Return the empty text (no objection) for any NEFF, because there is no core on which it could be run."""
+    """Return an empty text, which means that the NEFF is accepted. This machine has no core on which the NEFF could
+    be run.
+    """
     return ""
 
 
@@ -348,8 +350,9 @@ def _read(described: Sequence[Mapping[str, Any]], raw: bytes) -> Iterator[NDArra
 
 
 def _compared(outputs: Sequence[NDArray[Any]], loaded: Workload, data: DataSet) -> tuple[Failure | None, float | None]:
-    """Compare outputs with the expected outputs. Return the failure (None if the outputs are right) and the relative L2
-    error.
+    """Compare outputs with the expected outputs.
+
+    Return the failure, which is None if the outputs are right, and the relative L2 error.
     """
     wanted = loaded.outputs
     if len(outputs) != len(wanted):

@@ -130,8 +130,10 @@ RAN = "it compiles; "
 async def attempt(
     compiler: NeuronCompiler, request: CompileRequest, accept: Accept | None, *, anew: bool = True
 ) -> Attempt:
-    """Compile with the compiler's present jail and route, and try the NEFF with ``accept``. Return a record of that
+    """Compile with the compiler's present jail and route, and test the NEFF with ``accept``. Return a record of that
     attempt.
+
+    With ``anew``, the cache of compiled kernels is not used.
     """
     jail, route, began, hopeless = compiler.jail, compiler.route, time.monotonic(), False
     try:

@@ -21,8 +21,10 @@ MOST_WRONG_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The decision about a candidate that is predicted to be slower than its parent, beyond the uncertainty of their
-    ratio. ``ratio`` is the predicted ratio of the candidate's latency to the parent's. ``measured`` is True if the
+    """The decision about a candidate that is predicted to be slower than its parent, beyond the uncertainty of the
+    ratio of the two predictions.
+
+    ``ratio`` is the predicted latency of the candidate divided by that of its parent. ``measured`` is True if the
     candidate belongs to the sample that is measured nevertheless.
     """
 
@@ -47,8 +49,9 @@ class Screen:
 
     @property
     def on(self) -> bool:
-        """Tell whether screening may leave candidates unmeasured. Screening ends when too many of the candidates that
-        were measured nevertheless were wins.
+        """Tell whether screening may leave candidates unmeasured.
+
+        Screening ends when too many candidates of the sample, which was measured nevertheless, turned out to be wins.
         """
         return self.wrong < LEAST_WRONG or self.wrong <= MOST_WRONG_SHARE * self.sampled
 

@@ -41,8 +41,8 @@ _STEP_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class _Rounds:
-    """The result of one session: the rounds of the kernel, the rounds of each competitor in ``others``, and the
-    runtime.
+    """The timed rounds of one session: those of the kernel, those of each competitor (in ``others``), and the runtime
+    that ran them.
     """
 
     rounds: list[list[Round]]
@@ -106,8 +106,8 @@ class Stopwatch:
         return _profile(case, measured, _pairs(sessions), reported)
 
     async def _others(self, case: NeuronCase) -> list[tuple[Kernel, Build]]:
-        """Return the competitors that compile and have the kernel's LNC. Each is listed once, and the kernel itself is
-        left out.
+        """Return the competitors of a kernel that compile and have the kernel's LNC. Each competitor is listed once,
+        and the kernel itself is left out.
         """
         mine = case.request.kernel
         wanted = {kernel.sha256: kernel for kernel in case.request.against if kernel.lnc == mine.lnc}
@@ -207,7 +207,7 @@ def compared(mine: Sequence[list[Round]], others: Sequence[list[Round]], other_s
 
 
 def _profile(case: NeuronCase, measured: Measurement, pairs: list[Paired], reported: list[str]) -> Profile:
-    """Return the profile of a measurement, with the simulator's prediction, and with the difference up to which two
+    """Return the profile of a measurement. It also has the simulator's prediction, and the difference up to which two
     kernels count as equally fast.
     """
     asked, compiled = case.build

@@ -27,11 +27,11 @@ class Admission:
     """The findings on one workload's checks.
 
     - ``complaint``: why passing the checks would mean little; empty if the checks suffice.
-    - ``regions``: the number of parts into which each array was divided.
+    - ``regions``: the number of parts into which the examination divided each array.
     - ``variants``: the input distributions that were tried.
     - ``left``: the arguments that were not examined for lack of time.
-    - ``untried``: why nothing was tried; empty if something was.
-    - ``remedy``: what to change after the complaint.
+    - ``untried``: why nothing was tried; empty if something was tried.
+    - ``remedy``: what the user should change, given the complaint.
     """
 
     complaint: str = ""

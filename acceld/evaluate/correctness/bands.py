@@ -133,7 +133,7 @@ def banded_inputs(workload: Workload, own: Sequence[Any], variant: str, seed: in
 def _changed(
     part: NDArray[Any], band: str, argument: Argument, deviation: float, rng: np.random.Generator
 ) -> NDArray[Any]:
-    """Return ``part``, the elements of an argument that belong to one band, changed as that band requires."""
+    """Return ``part``, the elements of an argument whose index belongs to one band, changed as that band prescribes."""
     import numpy as np
 
     never_negative = argument.distribution is not None and argument.distribution.absolute
@@ -235,9 +235,9 @@ def _bands(workload: Workload, symbol: str) -> list[str]:
 
 
 def _axis(workload: Workload, argument: Argument) -> str:
-    """Return the axis along which an argument is drawn by bands; empty if the argument is left unchanged.
+    """Return the axis of an argument along which bands are drawn; empty if bands leave the argument unchanged.
 
-    Of the axes that the argument shares with an output, this is the first that is long enough for all bands, else the
+    The axis is one that the argument shares with an output: the first one long enough for all bands, else the
     longest.
     """
     if not _changes(argument):
@@ -269,7 +269,7 @@ def _places(workload: Workload, symbol: str, seed: int) -> dict[str, slice]:
 
 
 def _changes(argument: Argument) -> bool:
-    """Tell whether bands may change an argument."""
+    """Tell whether the values of an argument may be replaced by the values of bands."""
     how = argument.distribution
     return how is not None and not how.fixed and argument.dtype in _WIDE and bool(argument.shape)
 

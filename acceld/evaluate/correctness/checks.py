@@ -75,7 +75,7 @@ def correctness_of(
 
 
 def _tightness(check: Check) -> float:
-    """Return the error of a check divided by its tolerance."""
+    """Return the error of a check divided by its tolerance: above 1 if the check fails."""
     assert check.rel_l2 is not None
     return check.rel_l2 / check.tolerance if check.tolerance else check.rel_l2
 

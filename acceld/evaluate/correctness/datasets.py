@@ -214,9 +214,10 @@ def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
 
 
 def hold(folder: Path) -> tuple[DataSet, int] | None:
-    """Return a data set and a descriptor that locks it. The data set stays on disk until the descriptor is closed.
+    """Return the data set in ``folder``, and a file descriptor that locks it: the data set stays on disk until the
+    descriptor is closed.
 
-    None if ``folder`` has no data set, if the data set is damaged, or if other users may write to it.
+    Return None if ``folder`` has no data set, if the data set is damaged, or if other users may write to it.
     """
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -244,8 +245,8 @@ def _identity(folder: Path) -> tuple[int, ...]:
 
 
 def _is_sound(folder: Path) -> bool:
-    """Tell whether the files of a data set have the recorded sizes and hashes. Raises OSError if a file can not
-    be read.
+    """Tell whether the files of a data set have the sizes and hashes that its JSON file records. Raises OSError if a
+    file can not be read.
     """
     if (identity := _identity(folder)) in _proven:
         return True
@@ -397,5 +398,5 @@ def expected_bytes(elements: int, dtype: str) -> int:
 
 
 def _kept_as(elements: int, dtype: str) -> str:
-    """Return the dtype in which an expected output is stored."""
+    """Return the dtype in which the file of an expected output has its values: float64, or float32 to save space."""
     return "float32" if elements * 8 > _WIDE_BYTES or dtype in _NARROW else "float64"

@@ -62,8 +62,9 @@ def boosted_variants(workload: Workload) -> list[str]:
 
 
 def is_boosted(variant: str) -> bool:
-    """Tell whether a variant scales one argument. Such a variant is not used where float32 arithmetic is too
-    noisy.
+    """Tell whether a variant scales one argument.
+
+    A boosted variant is left out where float32 arithmetic is too noisy on it.
     """
     return variant.startswith(("boosted/", "outliers/"))
 
@@ -107,7 +108,9 @@ def generator(seed: int) -> np.random.Generator:
 
 
 def _related(workload: Workload, seed: int, rest: str) -> list[Any]:
-    """Return the inputs of the metamorphic relation ``rest``, given as ``NUMBER-KIND``."""
+    """Return inputs that a metamorphic relation of the workload makes. ``rest`` names the relation as
+    ``NUMBER-KIND``.
+    """
     number = rest.partition("-")[0]
     if not number.isdigit() or int(number) >= len(workload.metamorphic):
         raise WorkloadError(
@@ -118,7 +121,8 @@ def _related(workload: Workload, seed: int, rest: str) -> list[Any]:
 
 
 def _boosted(workload: Workload, seed: int, rest: str, *, outliers: bool) -> list[Any]:
-    """Return the workload's inputs with one argument multiplied; with ``outliers``, only a few of its vectors.
+    """Return the workload's inputs with one argument multiplied by a factor; with ``outliers``, only a few of the
+    argument's vectors are multiplied.
 
     ``rest`` names the argument and the factor, as ``ARGUMENT-FACTOR``.
     """

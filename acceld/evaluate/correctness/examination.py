@@ -140,8 +140,8 @@ def _reference(workload: Workload, inputs: Sequence[Any]) -> Sequence[Any]:
 def _check_rows(
     workload: Workload, inputs: Sequence[Any], expected: Sequence[NDArray[Any]], limits: Sequence[Tolerance]
 ) -> None:
-    """Raise WorkloadError if the reference, given only the last block of rows, gives other outputs for that block than
-    if it is given all rows.
+    """Raise WorkloadError if the reference computes other outputs for the last block of rows alone than for the same
+    rows among all rows.
     """
     *others, block = row_blocks(workload)
     if not others:
@@ -183,7 +183,7 @@ def _differs(
 
 
 def _moved(workload: Workload) -> list[int]:
-    """Return the positions of the arguments that must affect the outputs."""
+    """Return the positions of the arguments that must affect the outputs: all but those declared ``fixed``."""
     return [
         position
         for position, argument in enumerate(workload.arguments)
@@ -207,9 +207,7 @@ def _complaint(workload: Workload, dull: bool, silent: Sequence[tuple[int, int]]
 
 
 def _limits(workload: Workload, variant: str, expected: Sequence[NDArray[Any]]) -> list[Tolerance]:
-    """Return the tightest tolerance of each output: the tolerance of an output whose only error is its rounding to
-    float32.
-    """
+    """Return the tightest tolerance of each output, as if the only error of the output were its rounding to float32."""
     rounded = [one.astype(np.float32).astype(np.float64) for one in expected]
     return [
         tolerance_from(floor, workload.tolerance, split=splits(workload, variant, floor))

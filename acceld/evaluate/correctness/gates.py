@@ -60,7 +60,7 @@ class Trial:
 
     @property
     def is_plain(self) -> bool:
-        """Tell whether the program runs as it is written."""
+        """Tell whether the trial runs the program as it is written, with loops in their own order."""
         return not (self.shuffled or self.as_timed)
 
     @property
@@ -189,12 +189,11 @@ REPEATED = (WHOLE, "sparse")
 
 
 def splits(workload: Workload, variant: str, floor: Errors) -> bool:
-    """Tell whether the tolerance on a variant allows matrix products of bfloat16 parts: each float32 operand is split
-    into two bfloat16 numbers, and the products of the parts are added up.
+    """Tell whether a variant's tolerance allows a matrix product to be computed in bfloat16 parts: each float32
+    operand is split into two bfloat16 numbers, and the products of the parts are added up.
 
-    False for a workload of strict float32, and for small whole numbers if numpy makes no error on them (its ``floor``
-    is zero): products of parts are then exact too. If a norm or a gate makes fractions of the numbers, the floor is not
-    zero.
+    Return False for a workload of strict float32. Also return False for small whole numbers on which numpy makes no
+    error (``floor`` is zero), because products of parts are exact there too.
     """
     exact = variant == WHOLE and floor.rel_l2 == 0.0
     return workload.precision is not Precision.FP32_STRICT and not exact

@@ -59,7 +59,8 @@ def compare_pieces(
 def _compare_nan(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
     """Return the errors of the elements whose reference is a number.
 
-    ``BROKEN`` if an element is NaN in the output but not in the reference, or the other way round.
+    Return ``BROKEN`` if an element is NaN in the output but not in the reference, or in the reference but not in the
+    output.
     """
     absent = np.isnan(expected)
     if not (np.isnan(actual.astype(np.float64)) == absent).all():
@@ -70,8 +71,8 @@ def _compare_nan(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
 def compare(actual: NDArray[Any], expected: NDArray[Any], total: float | None = None) -> Errors:
     """Return the errors of ``actual`` (any real dtype) against ``expected`` (float64), arrays of the same shape.
 
-    ``total`` is the sum of squares of ``expected``; None if the sum has to be computed. ``BROKEN`` if an element is
-    finite in only one of the arrays, or if the reference is zero everywhere and ``actual`` is not.
+    ``total`` is the sum of squares of ``expected``; None if the sum has to be computed. Return ``BROKEN`` if an
+    element is finite in only one of the arrays, or if the reference is zero everywhere and ``actual`` is not.
     """
     if actual.shape != expected.shape:
         raise ValueError(f"the output has shape {actual.shape}, its reference {expected.shape}")
@@ -228,11 +229,12 @@ def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
 
 
 def _never_written(columns: NDArray[np.bool_]) -> str:
-    """Return a text on the marked columns, in which every row is NaN as in memory without a value; empty if only some of
-    the columns before the last one are marked, or all of them are.
+    """Return a text that names the marked columns, in which every row still holds the NaN of memory that was never
+    written.
 
-    A loop over whole tiles leaves out the columns behind the last tile. The tile is taken to have as many columns as the
-    greatest power of two that divides the number of columns before them.
+    Return an empty text unless the marked columns are what a loop over whole tiles leaves out: all columns behind the
+    last whole tile. The width of a tile is taken as the greatest power of two that divides the number of columns
+    before the marked ones.
     """
     found, width = np.flatnonzero(columns), len(columns)
     if not found.size or found[-1] != width - 1 or len(found) != width - found[0] or not found[0]:

@@ -69,10 +69,10 @@ class Floors:
         self._add(self._numpy_path(loaded), variant, record)
 
     def of_kernel(self, loaded: Workload, machine: str, chip: str, variant: str) -> tuple[Errors, ...] | None:
-        """Return the stored errors of the workload's baseline on a variant, one record for each piece (whole output, or
-        band of an output).
+        """Return the stored errors of the workload's baseline on a variant, one record for each piece (whole output,
+        or band of an output).
 
-        None if the errors were not measured yet. ``machine`` is the name of the API if the baseline ran on the
+        Return None if the errors were not measured yet. ``machine`` is the name of the API if the baseline ran on the
         simulator or on this host, and the backend's name if it ran on a device.
         """
         stored = self._stored(self._kernel_path(loaded, machine, chip)).get(variant)

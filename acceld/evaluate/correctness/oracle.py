@@ -168,9 +168,9 @@ def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle, ready: Callab
 def _whole(
     workload: Workload, raw: dict[str, Any], oracle: Oracle, inputs: Sequence[Any], writer: datasets.Writer
 ) -> Made | str:
-    """Compute the expected outputs at once, and write them.
+    """Compute the expected outputs in one piece, and write them.
 
-    Return findings on them, or the reason why the inputs are not used.
+    Return the measured noise and times, or the reason why the inputs are not used.
     """
     seed, variant, started = raw["seed"], raw["variant"], time.process_time()
     expected = [np.asarray(one, np.float64) for one in oracle(inputs, True)]
@@ -227,8 +227,8 @@ class ByRows:
         return BlockedReference(self._workload, self._inputs, as_float64 if float64 else as_float32).outputs
 
     def write(self, writer: datasets.Writer, samples: Mapping[int, RowBlock]) -> Made | str:
-        """Compute and write the expected outputs. Return findings on them, or the reason why the inputs are not
-        used.
+        """Compute and write the expected outputs. Return the measured noise and times, or the reason why the inputs
+        are not used.
 
         ``samples`` has the rows in which the noise is measured, by the number of their block.
         """
@@ -293,8 +293,9 @@ class _Noise:
             self._narrow.add(first, want.astype(got.dtype), want)
 
     def errors(self) -> Errors:
-        """Return the measured errors, or the errors of merely rounding the expected values if these errors are greater.
-        Errors of a sample are lowered a little, so that the tolerance that follows is not too wide.
+        """Return the errors that were measured, but at least the errors of rounding the expected values.
+
+        Errors of a sample are lowered a little, so that the tolerance that follows from them is not too wide.
         """
         computed = self._computed.errors()
         return (computed if self._narrow is None else computed.worst(self._narrow.errors())).times(self._factor)
@@ -365,8 +366,8 @@ def noise(
 
 
 def too_noisy(floors: Sequence[Errors], variant: str) -> str:
-    """Return the reason why inputs with these noise floors are not used; empty if the inputs are used. Not meant for
-    banded inputs.
+    """Return the reason why inputs with these noise floors are not used; empty if the inputs are used. For the
+    inputs of a banded variant, callers use :func:`decisive` instead.
     """
     if is_boosted(variant) and any(not floor.rel_l2 < NOISY for floor in floors):
         return "float32 arithmetic is too inexact on these inputs"
@@ -391,10 +392,10 @@ def decisive(
     *,
     split: bool,
 ) -> list[Errors] | str:
-    """Return the noise floor of each piece: infinite, if float32 can not tell right outputs of the piece from wrong
-    ones, else its element of ``floors``.
+    """Return the noise floor of each piece (whole output, or band of an output).
 
-    If all noise floors would be infinite, return the reason why the inputs are not used.
+    The floor is infinite for a piece whose right outputs float32 can not tell from wrong ones. Any other piece keeps
+    its element of ``floors``. If all floors would be infinite, return the reason why the inputs are not used.
     """
     change = _BEYOND[split] * (_PARTS_ROUNDING if split else _FLOAT32_ROUNDING)
     rng = np.random.default_rng([seed % 2**63, 19])
@@ -450,10 +451,10 @@ def amplified(
     *,
     split: bool,
 ) -> list[Errors]:
-    """Return the noise floors, each raised to the change of its outputs when every input changes at random by one
-    rounding.
+    """Return the noise floors, raised for pieces whose outputs react strongly to rounding.
 
-    A noise floor of zero stays zero, because whole numbers are computed without rounding.
+    Every input is changed at random by one rounding. A floor is at least the change of its output that follows. A
+    floor of zero stays zero, because whole numbers are computed without rounding.
     """
     rng, change = np.random.default_rng([seed % 2**63, 11]), _PARTS_ROUNDING if split else _FLOAT32_ROUNDING
     raised = list(floors)

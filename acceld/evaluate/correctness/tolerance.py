@@ -94,8 +94,8 @@ class Tolerance:
 
 
 def floor_of_parts(rounded: Errors) -> Errors:
-    """Return the floor of the errors, of which the tolerance is a multiple, for a workload that allows products of
-    bfloat16 parts.
+    """Return the noise floor for a workload that allows products of bfloat16 parts; the tolerance is a multiple of
+    the floor.
 
     ``rounded`` has the errors of outputs whose inputs were rounded to such parts.
     """

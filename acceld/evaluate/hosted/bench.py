@@ -1,7 +1,7 @@
 """Call the child processes of a hosted backend: build, generate inputs, time one kernel or two, check outputs.
 
-Builders and workers, which run evaluated code, are forks of one zygote. A second zygote serves the workload's
-own code.
+Builders and workers, which run evaluated code, are forks of one *zygote*, a process that has loaded all modules
+before. A second zygote serves the workload's own code.
 """
 
 from __future__ import annotations
@@ -96,8 +96,10 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The limits of a session: most and fewest calls. After ``budget_s`` seconds, no call begins unless it is among the
-    fewest calls.
+    """The limits of a session of calls.
+
+    At most ``calls`` calls are made. Once ``budget_s`` seconds have passed, no further call begins, unless fewer than
+    ``least`` calls were made.
     """
 
     calls: int
@@ -182,8 +184,8 @@ class Bench:
         self._folder = Path()
 
     async def start(self) -> None:
-        """Start both zygotes, the processes that fork jailed children. Raises SandboxError if one of the zygotes does
-        not start.
+        """Start both zygotes, the processes that fork jailed children. A zygote is a process that forks further
+        jailed processes. Raises SandboxError if a zygote does not start.
         """
         self._folder = await asyncio.to_thread(_private_folder)
         async with asyncio.TaskGroup() as group:
@@ -303,8 +305,8 @@ class Bench:
         further: Mapping[str, Any],
         shared: int,
     ) -> list[tuple[list[int], dict[str, Any]]]:
-        """Divide the calls among several child processes. Return for each child the numbers of its calls and
-        its answer.
+        """Divide the calls among several child processes. For each child, return the numbers of its calls, and its
+        answer.
         """
         hands = self._dealt(layout, draws)
         headers = [

@@ -147,13 +147,15 @@ class Driver(Protocol):
         ...
 
     def referring(self) -> Rights:
-        """Return the rights of the process that runs :attr:`reference`. Not called if that text is empty."""
+        """Return the rights of the process that runs :attr:`reference`. This method is not called if
+        :attr:`reference` is empty.
+        """
         ...
 
     def settings(self, api: str) -> Mapping[str, Any]:
         """Return settings for builder and worker, such as compiler and flags.
 
-        A stored kernel is reused only if it was built with equal settings.
+        A stored result of a build is reused only if it was built with equal settings.
         """
         ...
 
@@ -161,8 +163,8 @@ class Driver(Protocol):
         """Measure the rates of this machine, or read the rates that are stored in ``folder``. Measuring may take
         seconds.
 
-        Pass ``again`` if a kernel seems to exceed the rates: rates that other work may have slowed down are then
-        measured again.
+        Pass ``again`` if a kernel seems to exceed the rates: then those rates are measured again that may be too low
+        because other work slowed the measurement down.
         """
         ...
 

@@ -237,7 +237,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return None if suspect is None else Failed(Status.SUSPECT, suspect, case.correctness(Gate.SEARCH))
 
     def is_enough(self, case: HostedCase) -> bool:
-        """Return False, because a timed kernel has already run on data."""
+        """Return False: the evaluation of a hosted kernel can not end after its latency, because it was timed on data
+        that must be checked.
+        """
         return False
 
     async def check(self, case: HostedCase, gate: Gate) -> Failed | None:
@@ -413,7 +415,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return most
 
     def _untimed(self, calls: int) -> Terms:
-        """Return the limits of a session that makes ``calls`` calls only to check them."""
+        """Return the limits of a session with ``calls`` calls whose outputs are checked, and whose times are not
+        used.
+        """
         return Terms(calls, calls, self._config.time_s, self._config.check_s or _CALL_S)
 
     async def _elsewhere(self, case: HostedCase, values: Mapping[str, int]) -> Failed | None:
@@ -476,10 +480,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return known
 
     async def _competitor(self, case: HostedCase) -> tuple[Kernel, Artefact] | None:
-        """Return the kernel to interleave with, and its built form: the parent, or else the workload's
-        baseline.
+        """Return the kernel to interleave with, and its built form: the parent, or else the workload's baseline.
 
-        None if there is no such kernel, if it can not be built, or if its built bytes equal the candidate's.
+        Return None if there is no such kernel, if it can not be built, or if its built bytes equal the candidate's.
         """
         api = case.request.kernel.api
         kernel = next((one for one in case.request.against if one.api == api), None)
@@ -530,8 +533,8 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
 
 
 def _reached(case: HostedCase) -> Gate:
-    """Return the gate for which a request's result counts. The result of a request for the latency alone counts for the
-    search gate.
+    """Return the gate for which the result of a request counts. A request for the latency alone counts for the search
+    gate.
     """
     return Gate.STRICT if case.request.gate is Gate.STRICT else Gate.SEARCH
 
@@ -548,7 +551,7 @@ def _layout_apart(case: HostedCase) -> Layout:
 
 
 def _decides(request: EvaluationRequest) -> bool:
-    """Tell whether the request may lead to a win: at the strict gate, or if a comparison was asked for."""
+    """Tell whether the request may lead to a win: it is for the strict gate, or it asks for a comparison."""
     return request.gate is Gate.STRICT or request.interleave or (not request.run and bool(request.against))
 
 
@@ -578,7 +581,7 @@ def sessions_of(first: Draw, inputs: int, others: Sequence[Draw], room: int) -> 
 def mixed(draws: Sequence[Draw], calls: int) -> list[list[Draw]]:
     """Return the draws with fresh seeds and in random order, as lists for sessions of at most ``calls`` calls.
 
-    So a kernel that counts its calls can not know which call has which kind of data.
+    The order is random so that a kernel that counts its calls can not know which call has which kind of data.
     """
     order = secrets.SystemRandom().sample(draws, len(draws))
     fresh = [replace(draw, seed=fresh_seed()) for draw in order]

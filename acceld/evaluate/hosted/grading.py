@@ -97,7 +97,7 @@ def grade(
 
 
 def _steady(one: Checked, floors: Sequence[Errors]) -> Check:
-    """Return the check that equal inputs gave equal outputs, except for rounding."""
+    """Return the check that equal inputs gave equal outputs. Differences as small as rounding are allowed."""
     moved = max((errors.rel_l2 for errors in one.moved), default=0.0)
     limit = max((2 * floor.rel_l2 for floor in floors), default=0.0)
     detail = "" if moved <= limit else f"the same inputs gave outputs that differ by {moved:.3g}"

@@ -171,7 +171,7 @@ def _inputs(workload: Workload, trial: dict[str, Any]) -> list[Any]:
 
 
 def _output(layout: Layout, slot: Slot, number: int) -> NDArray[Any]:
-    """Return one output array of call ``number``."""
+    """Return one output array of call ``number``: the array that ``slot`` describes in ``layout``."""
     before = layout.outputs[: layout.outputs.index(slot)]
     offset = number * layout.output_bytes + sum(one.size_bytes for one in before)
     data = os.pread(KEPT, slot.size_bytes, offset)

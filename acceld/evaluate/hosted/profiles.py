@@ -118,7 +118,7 @@ def _after(samples: Sequence[float], overhead: Overhead) -> Sequence[float]:
 def _net(timed: WorkerRecord, overhead: Overhead) -> list[float]:
     """Return the samples less the cost of an empty call, in microseconds.
 
-    Each is at least a tenth of the clock's resolution, so that ratios of samples exist.
+    Each sample is at least a tenth of the clock's resolution, so that ratios of samples exist.
     """
     if overhead.clock == "claimed":
         raw: list[float] = [

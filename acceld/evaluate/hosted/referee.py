@@ -379,7 +379,7 @@ def _check_inputs(session: _Session, number: int) -> None:
 def _unwritten(found: bytes, tile: bytes, dtype: str) -> int:
     """Return how many 4-byte words of an output still have their initial random bytes.
 
-    0 for an output whose size is no multiple of 4 bytes, because single bytes may be equal by chance.
+    Return 0 for an output whose size is no multiple of 4 bytes, because single bytes may be equal by chance.
     """
     width = 4 if len(found) % 4 == 0 else 1
     kind = np.dtype(f"u{width}")
@@ -392,8 +392,9 @@ def _unwritten(found: bytes, tile: bytes, dtype: str) -> int:
 
 
 def _await_answer(session: _Session, number: int, most_s: float) -> float | None:
-    """Wait for the worker's answer to a call. Return the microseconds that its own clock measured; None without
-    a clock.
+    """Wait for the worker's answer to a call.
+
+    Return the microseconds that the worker measured by a clock of its device; None if its device has no such clock.
     """
     _wait(session, session.done, most_s, watch_child=True)
     said = os.read(session.done, ANSWER.size)

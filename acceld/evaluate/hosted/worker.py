@@ -83,9 +83,10 @@ def serve(request: bytes, reply: int) -> None:
 
 
 def arguments(job: Any, layout: Layout, memory: Any, mutates: Sequence[int] = ()) -> tuple[list[Any], list[Any]]:
-    """Return the kernel's inputs (arrays and numbers, in order) and its outputs. The arrays are views of
-    ``memory``. Only inputs with a number in ``mutates`` can be written, in every call: a kernel can not tell by that which
-    calls are timed.
+    """Return the kernel's inputs (arrays and numbers, in order) and its outputs, as views of ``memory``.
+
+    Only inputs with a number in ``mutates`` can be written. This holds in every call, so that a kernel can not tell
+    which calls are timed.
     """
     arrays = [slot.view(memory) for slot in layout.inputs]
     for number, array in enumerate(arrays):
@@ -96,10 +97,10 @@ def arguments(job: Any, layout: Layout, memory: Any, mutates: Sequence[int] = ()
 
 
 def fill_allocations() -> None:
-    """Let the C library fill memory that it hands out or takes back with a random byte, where the library can do that.
+    """Make the C library fill memory that it hands out or takes back with a random byte, if the library can do that.
 
-    So a kernel finds nothing there that an earlier call left, and no zeros that it did not write. As a float, four
-    such bytes are at least 3000.
+    A kernel then finds in new memory neither what an earlier call left there, nor zeros that it did not write. Four
+    such bytes, read as a float, are at least 3000.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):  # other C libraries than glibc lack mallopt

@@ -1,7 +1,7 @@
-"""Make a cgroup for each job, if the system delegates one: of version 2, or else of version 1.
+"""Make a cgroup for each job, if the system delegates one. Version 2 of cgroups is tried first, then version 1.
 
-Version 1 has a hierarchy for memory and another for pids. There a path stands for two folders, with a newline between
-them.
+Version 1 has separate hierarchies for memory and for pids. A path of version 1 is therefore a text with two folders,
+separated by a newline.
 """
 
 from __future__ import annotations

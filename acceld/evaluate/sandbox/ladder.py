@@ -50,7 +50,7 @@ _SCRATCH_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The result of one attempt to get out of the jail, at the chosen level."""
+    """The result of one attempt to get out of the jail. The attempt was made at the level that was chosen."""
 
     name: str
     blocked: bool
@@ -137,7 +137,7 @@ def _missing(level: Level, delegation: cgroups.Delegation) -> str:
 
 
 async def _try(level: Level, zygote: Zygote) -> tuple[Probe, ...]:
-    """Try all ways out of the sandbox at one level, and return the results."""
+    """Let a jailed child make every attempt to get out at one level, and return the results."""
     jail = Jail(memory_bytes=_MEMORY_BYTES, wall_s=20, cpu_s=10, scratch_bytes=_SCRATCH_BYTES)
     async with _scene(level) as scene:
         outcome, reply = await zygote.run("probe", json.dumps(scene).encode(), jail)
@@ -159,7 +159,9 @@ async def _try(level: Level, zygote: Zygote) -> tuple[Probe, ...]:
 
 @asynccontextmanager
 async def _scene(level: Level) -> AsyncIterator[dict[str, Any]]:
-    """Set up the targets of the attempts for the block: servers, a private file, a process, an environment."""
+    """Set up what the attempts to get out try to reach, for the duration of the block: servers, a private file, a
+    process, an environment.
+    """
     canary = secrets.token_hex(16)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="acceld-probe-")))

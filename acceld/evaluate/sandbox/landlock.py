@@ -70,7 +70,7 @@ def restrict(*, read: Iterable[str] = (), write: Iterable[str] = (), execute: It
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
-    """Add rights on a path to a Landlock ruleset, which is given by its descriptor."""
+    """Add rights on a path to a Landlock ruleset. ``ruleset`` is the ruleset's file descriptor."""
     parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         if not os.path.isdir(path):

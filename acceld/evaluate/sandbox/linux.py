@@ -55,7 +55,7 @@ def machine() -> str:
 
 
 def syscall(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
-    """Make a system call and return its result. Integers are passed as C longs."""
+    """Make a system call and return its result. An integer argument is passed as a C long."""
     converted = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     return _checked(_libc.syscall(ctypes.c_long(number), *converted), f"system call {number}")
 

@@ -34,7 +34,9 @@ def separate() -> None:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """The system facilities that programs expect: /proc, shared memory, a user with a name, processor counts."""
+    """The system facilities that a jailed program expects: /proc, shared memory, a user with a name, processor
+    counts.
+    """
 
     READ: ClassVar[tuple[str, ...]] = ("/proc", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/sys")
     WRITE: ClassVar[tuple[str, ...]] = ("/dev/shm",)

@@ -448,7 +448,7 @@ def _kill_supervisor(received: bytearray) -> None:
 
 
 def _free_slot() -> int:
-    """Return a slot number that no job of this process has. A job's user id follows from its slot.
+    """Return the number of a slot that no other job of this process uses. A job's user id follows from its slot.
 
     Other daemons begin with other numbers.
     """

@@ -1,9 +1,9 @@
-"""Build a seccomp filter in BPF: it allows the system calls that an evaluated process needs, and refuses others
-with EPERM.
+"""Build a seccomp filter in BPF: it allows the system calls that an evaluated process needs, and refuses others with
+EPERM.
 
 There are tables for x86_64 and aarch64, with the numbers of the kernel's own headers (asm/unistd_64.h and
-asm-generic/unistd.h). A refused call returns an error and does not end the process, so that a kernel which
-tries one ends with a message.
+asm-generic/unistd.h). A refused call returns an error and does not end the process, so that a kernel that makes such
+a call ends with a message.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def _plain_calls(machine: str) -> list[int]:
 
 
 def _allow(number: int) -> _Code:
-    """Return BPF instructions that allow a system call."""
+    """Return BPF instructions that allow the system call with the number ``number``."""
     return [(_JEQ, 0, 1, number), (_RET, 0, 0, _ALLOW)]
 
 
@@ -243,7 +243,7 @@ def _prctl(number: int) -> _Code:
 
 
 def _unless_bits(number: int, argument: int, bits: int) -> _Code:
-    """Return BPF instructions that allow a system call unless ``argument`` has one of the bits."""
+    """Return BPF instructions that allow a system call, unless one of the bits ``bits`` is set in ``argument``."""
     low = 16 + 8 * argument
     return [
         (_JEQ, 0, 4, number),

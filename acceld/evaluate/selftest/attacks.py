@@ -117,7 +117,7 @@ class Attack:
 
     @property
     def small(self) -> bool:
-        """Tell whether the workload belongs to the suite, whose workloads need little time and memory."""
+        """Tell whether the attack's workload belongs to the suite. The suite's workloads need little time and memory."""
         return self.workload_folder.parent == data_folder(FOLDER) / "workloads"
 
 
@@ -253,9 +253,9 @@ def _refusals(text: str) -> tuple[str, ...]:
 
 
 def _header(text: str) -> dict[str, str]:
-    """Return the keys, with their values, that are set in comments or module constants of an attack's text.
+    """Return the keys that an attack's file sets in comments or in module constants, with their values.
 
-    Of several values of a key, the first in a comment counts, or else the first constant.
+    If a key is set several times, its first comment counts; without a comment, its first constant.
     """
     found = [*reversed(_CONSTANT.findall(text)), *reversed(_HEADER.findall(text))]
     return {key.lower().replace(" ", "_"): value for key, value in found}

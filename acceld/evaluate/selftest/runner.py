@@ -187,10 +187,9 @@ async def run_selftest(
 
 
 class _Evaluators:
-    """The evaluators of a self-test, for each version of ``nki``, started when first needed.
+    """The evaluators of a self-test: two for each version of ``nki``, started when they are first needed.
 
-    For each version there are two: one with tight limits for the suite's small workloads, one with the
-    configured limits.
+    One of the two has tight limits for the suite's small workloads, the other the configured limits.
     """
 
     def __init__(self, backend: str, config: EvaluateConfig, highest: Level) -> None:
@@ -260,9 +259,9 @@ def _evaluator(backend: str, config: EvaluateConfig, folder: Path, highest: Leve
 
 
 def _modes(attack: Attack, level: Level) -> tuple[str, ...]:
-    """Return the modes in which to run an attack: ``candidate``, and with the policy off ``unpoliced``.
+    """Return the modes in which to run an attack: ``candidate`` (with the policy) and ``unpoliced`` (without it).
 
-    Below level L2 the policy stays on, because hostile kernels could reach files.
+    Below level L2 the mode ``unpoliced`` is left out, because hostile kernels could reach files.
     """
     return ("candidate",) if attack.honest or level < Level.L2 else ("candidate", "unpoliced")
 
@@ -332,7 +331,9 @@ async def _try(
 
 
 def _tried_on(attack: Attack) -> tuple[str, bool, bool]:
-    """Return the fields of a result that follow from the attack alone, not from its evaluation."""
+    """Return the fields of a result that are known before the attack is evaluated: (workload's name, ``guessed``,
+    ``further``).
+    """
     return attack.workload_folder.name, attack.guessed, attack.further
 
 

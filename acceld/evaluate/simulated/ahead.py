@@ -40,7 +40,7 @@ class Ahead:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        """Run the pieces in order, up to the first that fails."""
+        """Run the pieces of the work in order, up to the first that fails. Each waits until the evaluator is idle."""
         with contextlib.suppress(AcceldError):
             for piece in self._pieces:
                 # the queue does not announce free slots

@@ -16,8 +16,8 @@ class Beside(Generic[T]):
     """A trial that runs while its data set is being made.
 
     The trial begins when the inputs are written, and can end only after the expected outputs are written too.
-    ``attempt`` gets two descriptors: the read end of a pipe that closes when the data set is complete, and the
-    folder of the data set. The folder is renamed when the data set is complete.
+    ``attempt`` starts the trial with two descriptors: the read end of a pipe, and the folder of the data set. When
+    the data set is complete, the pipe closes and the folder is renamed.
     """
 
     def __init__(self, attempt: Callable[[int, int], Coroutine[Any, Any, T]]) -> None:
@@ -28,9 +28,9 @@ class Beside(Generic[T]):
 
     @contextlib.asynccontextmanager
     async def following(self, partial: Path) -> AsyncIterator[int]:
-        """Yield a descriptor to the block, which makes the data set in the folder ``partial``.
+        """Yield a descriptor to the block, in which another process makes the data set in the folder ``partial``.
 
-        The block's process writes to the descriptor when the inputs are complete. Then the trial begins.
+        That process writes to the descriptor when the inputs are complete. The trial begins then.
         """
         read, write = os.pipe()
         loop = asyncio.get_running_loop()

@@ -25,7 +25,9 @@ class Known:
     """
 
     def plain_run(self, trial: Trial) -> Tried | None:
-        """Return the result of the last plain run if that run was on the data set of ``trial``; None otherwise."""
+        """Return the result of the last run that executed the program in its own order, if that run was on the data set
+        of ``trial``; else None.
+        """
         if self.last is None or self.last[:2] != (trial.variant, trial.seed):
             return None
         return self.last[2]

@@ -195,15 +195,17 @@ class Checker:
         return strict_trials(loaded, seeds, expensive=expensive, shared=self._share_data, modelled=True)
 
     async def _is_expensive(self, loaded: Workload) -> bool:
-        """Tell whether the reference of a workload is known to be expensive. False before its time was
+        """Tell whether the reference of a workload is known to be expensive. Return False as long as its time was not
         measured.
         """
         cost = await asyncio.to_thread(self._floors.of_numpy, loaded, OWN)
         return cost is not None and cost.seconds > EXPENSIVE_S
 
     async def _try_hidden(self, case: TracedCase, seeds: Seeds | None) -> Failed | None:
-        """Evaluate the kernel at the workload's hidden shapes, without ``seeds`` by tracing alone. Return the first
-        failure; None if the kernel is right at all hidden shapes.
+        """Evaluate the kernel at the workload's hidden shapes. Return the first failure; None if the kernel is right
+        at all hidden shapes.
+
+        If ``seeds`` is None, the kernel is only traced at these shapes, and does not run on data.
         """
         for values in case.workload.hidden:
             if (failed := await self._elsewhere(case, values, seeds)) is not None:
@@ -211,11 +213,10 @@ class Checker:
         return None
 
     async def _elsewhere(self, case: TracedCase, values: Mapping[str, int], seeds: Seeds | None) -> Failed | None:
-        """Evaluate the kernel at one hidden shape, without ``seeds`` by tracing alone. Return a failure; None if the
-        kernel passes.
+        """Evaluate the kernel at one hidden shape. Return a failure; None if the kernel passes.
 
-        A failure names the shape only with ``seeds``: models read failures of the search gate, and are not told hidden
-        shapes.
+        If ``seeds`` is None, the kernel is only traced. The failure then does not name the shape, because models read
+        failures of the search gate and must not learn hidden shapes.
         """
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
         there, where = TracedCase(at_shape(case.request, case.workload, shaped), shaped), shape_text(values)
@@ -291,8 +292,10 @@ class Checker:
         return failed
 
     async def _compared(self, case: TracedCase, data: DataSet, trial: Trial, errors: tuple[Errors, ...]) -> TrialResult:
-        """Return the result of one trial. What costs most, the noise of the baseline and of numpy on the same inputs,
-        is measured only if it can decide.
+        """Compare the errors of one trial with their tolerances, and return the result.
+
+        The noise of the baseline, and numpy's noise on the same inputs, cost most. They are measured only if the
+        result depends on them.
         """
         loaded = case.workload
         result = check_errors(loaded, trial, errors, data.floors, None)
@@ -308,8 +311,8 @@ class Checker:
     async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> tuple[Errors, ...] | None:
         """Return the errors of the workload's baseline on a variant, one for each piece of the outputs.
 
-        At the first use the errors are measured on ``data`` and stored. None if the API has no baseline, or if the
-        baseline fails or is wrong.
+        At the first use the errors are measured on ``data`` and stored. Return None if the API has no baseline, or if
+        the baseline fails or is wrong.
         """
         request, loaded = case.request, case.workload
         place = (loaded, request.kernel.api, request.chip, trial.variant)

@@ -90,7 +90,9 @@ class NoRoomError(Exception):
 
 @dataclass(slots=True)
 class Traced:
-    """The answer of a tracer: untrusted bytes that may be a Program. The caller must close it."""
+    """The answer of a tracer: untrusted bytes that may encode a Program. The caller must close the record, which
+    frees the bytes.
+    """
 
     reply: Reply
     offset: int
@@ -448,9 +450,9 @@ class Children:
         return max(0, self._config.cache_bytes // max(1, _disk_bytes(workload)) - 1)
 
     async def _write_with_room(self, wanted: _Wanted) -> tuple[DataSet, int] | UnusedVariant:
-        """Make a data set. While the disk has no room, remove unused data sets, wait, and try again.
+        """Make a data set. As long as the disk has no room, remove unused data sets, wait, and try again.
 
-        Return the data set with the descriptor that locks it, or the reason why the variant is not used.
+        Return the data set and the descriptor that locks it, or the reason why the variant is not used.
         """
         while True:
             try:

@@ -73,9 +73,10 @@ def _modes(program: Program) -> Claim | None:
 
 
 def _fills(program: Program) -> Claim | None:
-    """Return a claim for a fill that pretends to take no time; None if no fill does.
+    """Return a claim for a fill that pretends to take no time; None if no fill pretends to.
 
-    Only the first access to a buffer, in the loops where the buffer is declared and without a mask, can be a free fill.
+    A fill takes no time only if it is the first access to its buffer, stands in the loops where the buffer is
+    declared, and has no mask.
     """
     seen: set[int] = set()
     for instruction, loops in program.walk():

@@ -193,7 +193,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
     def is_enough(self, case: TracedCase) -> bool:
         """Tell whether the evaluation may end without running the kernel on data.
 
-        True if only the latency was asked for, or if the kernel is too slow to enter the beam or to teach.
+        Return True if only the latency was asked for, or if the kernel is too slow to enter the beam or to teach.
         """
         latency_us, useful_us = case.profile.latency_us if case.profile else None, case.request.useful_below_us
         return super().is_enough(case) or (useful_us is not None and latency_us is not None and latency_us > useful_us)
@@ -294,7 +294,9 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return None
 
     def _noted(self, case: TracedCase) -> None:
-        """Add the result that is expected on a chip to the notes of the profile."""
+        """Add to the profile's notes the result that is expected on a chip, whose functions are less exact than the
+        simulator's.
+        """
         if case.known.on_chip and case.profile is not None and case.known.on_chip not in case.profile.notes:
             case.profile = replace(case.profile, notes=(*case.profile.notes, case.known.on_chip))
 

@@ -29,7 +29,9 @@ _NOTICES = 50
 
 
 def inspect(request: bytes, reply: int) -> None:
-    """Answer a request with the program's hash and profile, or with a failure and its status."""
+    """Answer a request with the program's hash and profile. If the program is refused, answer with a failure and its
+    status.
+    """
     # collecting garbage would free none of the millions of objects, which are in use until the process ends
     gc.disable()
     header, payload = unpack(request)

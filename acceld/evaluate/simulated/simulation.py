@@ -41,8 +41,8 @@ _COMPLETE = 5
 def attempt(request: bytes, reply: int) -> None:
     """Answer a request with the errors of each output on one data set, or with a failure and its status.
 
-    With ``ran`` in the request, the program as it is written has run on the data set before. If this trial would
-    only repeat that run, nothing runs, and the answer has no errors.
+    ``ran`` in the request means that the unchanged program has run on the data set before. If the requested trial
+    would only repeat that run, nothing runs, and the answer has no errors.
     """
     header, payload = unpack(request)
     folder = Path(header["folder"])
@@ -417,7 +417,7 @@ def _is_nan(values: NDArray[Any]) -> NDArray[np.bool_]:
 def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder: Path) -> list[float | None] | None:
     """Return the relative L2 error of each output, computed with functions as inexact as the chip's.
 
-    None if the program calls no function that is less exact on the chip.
+    Return None if the program calls no function that is less exact on the chip.
     """
     if not approximates(program):
         return None

@@ -17,8 +17,8 @@ from acceld.nki.verify.limits import rulebook
 
 
 def verify(program: Program, *, strict: bool) -> None:
-    """Raise LegalityError for the first rule of the chip or the API that the program breaks, with the kernel's
-    line.
+    """Raise LegalityError if the program breaks a rule of the chip or the API. The error names the first such rule
+    and the kernel's line.
     """
     findings = nki_verify.verify(program, rulebook(program.api, program.chip, strict))
     if findings:

@@ -43,11 +43,11 @@ class Timer:
     async def time(
         self, case: TracedCase, arguments: Arguments, when_traced: Callable[[], object] = lambda: None
     ) -> Failed | None:
-        """Trace, verify and time the kernel of ``case``, and store program and profile in ``case``. Return the failure;
-        None if there is none.
+        """Trace, verify and time the kernel of ``case``, and store program and profile in ``case``. Return the
+        failure; None if nothing failed.
 
-        ``when_traced`` is called between tracing and verifying. If only the latency is requested and the kernel
-        was timed before, the remembered result is used.
+        ``when_traced`` is called between tracing and verifying. If only the latency is requested and the kernel was
+        timed before, the remembered result is used.
         """
         header = self._header(case, arguments)
         if case.request.written_out:

@@ -71,8 +71,10 @@ def run(request: bytes, reply: int) -> None:
 
 
 def _shift_addresses() -> list[bytearray]:
-    """Return memory blocks of all small sizes, a random number of each size. While the blocks exist, a kernel's objects
-    have other addresses than in another trace.
+    """Return memory blocks of all small sizes, a random number of each size.
+
+    While the blocks exist, a kernel's objects have other addresses than in another trace, so a kernel can not use an
+    address to tell traces apart.
     """
     return [bytearray(size) for size in range(16, 512, 16) for _ in range(secrets.randbelow(64))]
 

@@ -1,4 +1,4 @@
-"""List the modules that the zygote imports before it forks a tracer. A jailed tracer has no files to import
+"""List the modules that the zygote imports before it forks a tracer, because a jailed tracer has no files to import
 from.
 """
 

@@ -74,14 +74,14 @@ class SdkClient(ABC):
         """
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Return the answer to one request. A setting that the endpoint refuses is left out, and the request sent
-        again. Raises LLMError, and never the SDK's own errors.
+        """Return the answer to one request. If the endpoint refuses an optional setting, send the request again
+        without it. Raises LLMError, and never the SDK's own errors.
         """
         return await self.accepted(lambda: self.once(request))
 
     async def accepted(self, send: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of ``send``. If the endpoint refuses an optional setting, leave it out and call ``send``
-        again.
+        """Return the result of ``send``, which sends a request. If the endpoint refuses an optional setting, leave
+        the setting out and call ``send`` again.
         """
         while True:
             sent_without = len(self.refused)
@@ -250,7 +250,7 @@ class SdkClient(ABC):
 
 
 def _interrupted(error: LLMError) -> LLMInterrupted:
-    """Return the interruption that a temporary fault is once an answer has begun."""
+    """Return a temporary fault of the provider as an LLMInterrupted, because an answer had begun to arrive."""
     broken = LLMInterrupted(error.message, request_id=error.request_id, partial=error.partial)
     broken.started, broken.usage = error.started, error.usage
     return broken

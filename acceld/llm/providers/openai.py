@@ -213,7 +213,9 @@ class _Answer(Received):
         )
 
     def chat_delta(self, field: str, data: Mapping[str, Any]) -> str:
-        """Return the visible text of a chunk's first choice, and record its reasoning and its reason to end."""
+        """Record the reasoning in a chunk's first choice, and the reason why the answer ended. Return the choice's
+        visible text.
+        """
         choices = data.get("choices")
         known = (
             [part(one) for one in choices if part(one).get("index") in (None, 0)] if isinstance(choices, list) else []

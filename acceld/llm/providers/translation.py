@@ -239,9 +239,11 @@ def error_from(status: int | None, body: Mapping[str, Any], model: str) -> LLMEr
 
 
 async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
-    """Return the answer of a gateway that sends a whole answer although a stream was asked for; None if the response is
-    a stream. A byte order mark at the beginning of the response is left out, as the SDKs would lose the event behind it.
-    Reading the response raises LLMEmpty for a line longer than :data:`LINE_BYTES`.
+    """Return a whole answer, from a gateway that does not stream although a stream was asked for; None if the
+    response is a stream.
+
+    A byte order mark at the beginning of the response is left out, because the SDKs would lose the first event. Reading
+    the response raises LLMEmpty for a line longer than :data:`LINE_BYTES`.
 
     :raises LLMError: the response is a web page (mostly from a proxy), an error, or not an answer.
     """
@@ -384,8 +386,8 @@ def _body(error: BaseException) -> dict[str, str]:
 def _refused_parameter(error: BaseException, body: Mapping[str, str]) -> str:
     """Return the name of the setting that an answer with status 400 or 422 refuses; "" if the answer names none.
 
-    OpenAI names it in ``param``. Azure leaves ``param`` null and quotes the name in the message. Mistral and others
-    built on FastAPI list ``detail`` entries with a location such as ``["body", "seed"]``.
+    OpenAI names the setting in ``param``. Azure leaves ``param`` null and quotes the name in the message. Mistral and
+    others built on FastAPI list ``detail`` entries with a location such as ``["body", "seed"]``.
     """
     raw = getattr(error, "body", None)
     detail = raw.get("detail") if isinstance(raw, Mapping) else None

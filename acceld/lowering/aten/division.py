@@ -272,7 +272,9 @@ class _Division:
         return Program(title, tuple(inputs), constants, calls, outputs, results=results)
 
     def _free_behind(self, own: Sequence[Call]) -> tuple[Call, ...]:
-        """Return the calls that depend on no data and that the calls ``own`` need, directly or indirectly, in order."""
+        """Return the calls that read no data, such as ``arange``, and whose results the calls ``own`` need, directly
+        or through other calls. The calls are in the program's order.
+        """
         wanted: dict[str, Call] = {}
         todo = [name for call in own for name in call.reads]
         while todo:

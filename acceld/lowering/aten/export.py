@@ -341,7 +341,9 @@ def recorded(exported: ExportedProgram, subject: Subject, *, values: bool = True
 
 
 def _sought(call: Call) -> list[str]:
-    """Return the name of the array that a call expects to be sorted; none for most operators."""
+    """Return the name of the operand that the operator ``call`` expects to be sorted; None for an operator without
+    such an operand.
+    """
     at = {"searchsorted": 0, "bucketize": 1}.get(call.operator)
     found = call.args[at] if at is not None and at < len(call.args) else None
     return [found.of] if isinstance(found, Named) else []
@@ -385,8 +387,10 @@ def _reaching(one: Input, calls: Sequence[Call], arrays: Mapping[str, Array]) ->
 
 
 def _is_number(name: str, calls: Sequence[Call]) -> bool:
-    """Return True if an argument of integers, and all that is computed from it, neither selects elements nor is shifted
-    by, so that any number is valid.
+    """Tell whether every number is a valid element of an integer argument.
+
+    This is so if neither the argument nor a value computed from it selects elements or is a number of bits to shift
+    by.
     """
     reached = {name}
     for call in calls:
@@ -477,7 +481,9 @@ def _constant(name: str, held: torch.Tensor) -> Constant:
 
 
 def _are_positions(held: torch.Tensor) -> bool:
-    """Return True for a row of floats 0, 1, 2 ..., which numpy counts: a kernel computes functions of counted places."""
+    """Tell whether a tensor is a row of floats 0, 1, 2 ... Numpy can count such a row, and a kernel then computes
+    functions of positions instead of loading values.
+    """
     return (
         held.ndim == 1
         and held.numel() > 2

@@ -221,7 +221,7 @@ def interpolated(x, axis, count, step, aligned):
     """Return x interpolated linearly to count places along an axis.
 
     step is the distance between new places, in old places. If aligned, the first new place is the first place of x.
-    Otherwise both axes begin at the same border, half a step before their first place.
+    Otherwise the old and the new axis begin at the same border, half a step before the first place.
     """
     n = x.shape[axis]
     first = 0.0 if aligned else 0.5 * step - 0.5
@@ -314,7 +314,11 @@ def most_frequent(x, axis):
 
 
 def running_extreme(x, axis, by):
-    """Return the extreme (by: maximum or minimum) of the elements up to each place of an axis, and its last position."""
+    """Return, for each position of an axis, the extreme of the elements up to that position, and the last position
+    where this extreme occurs.
+
+    by is maximum or minimum.
+    """
     x = np.moveaxis(x, axis, -1)
     found = getattr(np, by).accumulate(x, axis=-1)
     places = np.maximum.accumulate(np.where(x == found, np.arange(x.shape[-1]), 0), axis=-1)
@@ -387,8 +391,8 @@ def with_places(x, lead, indices, values, by):
 def cross_entropy(x, target, weight, ignored, label_smoothing, reduction):
     """Return the cross entropy of logits x [batch, classes, ...]. target has class numbers or class probabilities.
 
-    weight has a factor for each class, or is None. Elements whose class is ignored count nothing; None ignores none.
-    reduction is that of folded_loss. A mean of class numbers is divided by the sum of the factors.
+    weight has a factor for each class, or is None. Elements whose class is ``ignored`` add nothing to the loss; None
+    ignores no class. reduction is that of folded_loss. A mean of class numbers is divided by the sum of the factors.
     """
     top = x.max(axis=1, keepdims=True)
     logs = x - top - np.log(np.exp(x - top).sum(axis=1, keepdims=True))
@@ -510,7 +514,9 @@ def fourier_of_real(x, axis, kept, factor):
 
 
 def fourier(x, axis, sign, factor):
-    """Return the Fourier transform of complex x along an axis, times factor. sign is that of the angles."""
+    """Return the Fourier transform of complex x along an axis, times factor. sign is the sign of the exponent: -1 for
+    the forward transform, 1 for the inverse.
+    """
     n = x.shape[axis]
     cosines, sines = waves(n, n, n, x.dtype)
     a, b = (np.moveaxis(x[..., part], axis, -1) * factor for part in (0, 1))

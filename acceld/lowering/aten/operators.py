@@ -550,7 +550,10 @@ def _logcumsumexp(out: Sequence[Array], self: Value, dim: int) -> Expression:
 
 
 def _compares_all(name: str, value: Value, dim: int, remedy: str) -> None:
-    """Raise NotLowered, with ``remedy``, if axis ``dim`` has too many elements to combine every two of them."""
+    """Raise NotLowered if axis ``dim`` has so many elements that comparing every two of them costs too much.
+
+    ``remedy`` tells the user what to write instead.
+    """
     extent = value.shape[dim] if value.rank else 1
     if extent > _MOST_COMPARED:
         raise NotLowered(f"{name} of {extent} elements is not lowered; up to {_MOST_COMPARED} are: {remedy}")
@@ -984,9 +987,10 @@ OPERATORS["index_select"] = lambda out, self, dim, index: f"np.take({self}, {ind
 
 
 def _among(self: Value, dim: int, index: Value) -> str:
-    """Return the text of the indices that ``index`` selects along axis ``dim`` of an array, one for each axis.
+    """Return the text of an index that selects elements of an array by ``index`` along axis ``dim``.
 
-    As in PyTorch, the elements of ``index`` belong to the same places on all other axes.
+    The index has an entry for each axis. As in ``torch.gather``, the entries of the other axes are the elements' own
+    positions in ``index``.
     """
     every = []
     for axis, extent in enumerate(index.shape):
@@ -1016,8 +1020,9 @@ _BY_PRODUCTS = "sums, means, amax and amin are: for products of positive values,
 def _combined(out: Array, self: Value, reduce: str, include_self: bool, stored: Callable[[str, str, str], str]) -> str:
     """Return the numpy expression for an array in which values at equal positions are combined by ``reduce``.
 
-    ``stored`` returns the expression of a store, from the texts of the array, of the values, and of the numpy function
-    that combines both. Empty values stand for PyTorch's operand.
+    ``stored`` is a function of the source texts of the array, of the values, and of the numpy function that combines
+    two values. ``stored`` returns the expression of a store. It gets empty text for the values where it is to store
+    the operator's own operand.
     """
     if reduce not in _COMBINED:
         raise NotLowered(f"a reduction of equal positions by {reduce!r} is not lowered; {_BY_PRODUCTS}")
@@ -1453,9 +1458,10 @@ def _scale_factors(value: Value, given: Sequence[Any]) -> list[Any]:
 def _nearest(
     out: Sequence[Array], self: Value, output_size: Any, *scales: Any, middle: bool, **named: Any
 ) -> Expression:
-    """Return the numpy expression for an image in which each new place has the value of the nearest old one.
+    """Return the numpy expression for an enlarged or reduced image. Each new pixel has the value of the nearest old
+    pixel.
 
-    If ``middle`` is True, places are compared by their middles, else by their first borders.
+    If ``middle`` is True, the distance is measured between the centers of pixels, else between their first edges.
     """
     text = str(self)
     factors = _scale_factors(self, [*scales, *named.values()])
@@ -1731,7 +1737,7 @@ _LAYOUT = (
 
 
 def _of_complex(*names: str) -> Callable[[Writer], Writer]:
-    """Return a decorator that registers a writer for operators ``names`` of complex numbers."""
+    """Return a decorator that registers a writer of complex operators. ``names`` has the names of the operators."""
 
     def entered(writer: Writer) -> Writer:
         for name in names:
@@ -1849,9 +1855,10 @@ def _complex_cast(out: Sequence[Array], self: Value, *_: Any, **__: Any) -> Expr
 
 
 def _fourier_factor(count: int, normalization: int) -> float:
-    """Return the factor of a Fourier transform of ``count`` places: for PyTorch's number 0 none, 1 the root's, 2 the mean's.
+    """Return the factor by which a Fourier transform of ``count`` elements is multiplied.
 
-    Raise NotLowered if the transform is too long for a matrix.
+    PyTorch numbers the normalizations: 0 is a factor of 1, 1 is 1 / sqrt(count), and 2 is 1 / count. Raise NotLowered
+    if the transform is too long for a matrix.
     """
     if count > _LONGEST_FOURIER:
         raise NotLowered(
@@ -1870,7 +1877,11 @@ def _fft_r2c(out: Sequence[Array], self: Value, dim: Sequence[int], normalizatio
 
 
 def _fft_steps(text: str, shape: Sequence[int], axes: Sequence[int], normalization: int, sign: float) -> str:
-    """Return the text of ``text`` transformed along each of ``axes``. ``shape`` is that of the complex numbers."""
+    """Return the source of an expression that applies a Fourier transform to the expression ``text`` along each of
+    ``axes``.
+
+    ``shape`` is the shape of the array of complex numbers, without the axis of real and imaginary parts.
+    """
     for axis in axes:
         text = f"fourier({text}, {axis}, {sign!r}, {_fourier_factor(shape[axis], normalization)!r})"
     return text

@@ -205,10 +205,10 @@ _SLACK = 1 + 1e-6
 
 
 def within_range(name: str, function: Activation, line: int) -> Activation:
-    """Return a function that computes ``function`` and raises KernelCrash for an argument outside the range that AWS
-    documents for ``name`` (:data:`RANGES`).
+    """Return ``function`` with a check of its argument: a number outside the range that AWS documents for ``name``
+    (:data:`RANGES`) raises KernelCrash.
 
-    NaN raises no error.
+    NaN passes the check.
     """
     bounds = RANGES.get(name)
     if bounds is None:

@@ -30,8 +30,9 @@ def alu(context: Context, op: str) -> Binary:
 
 
 def _asking(compare: Binary, answers: Answers) -> Binary:
-    """Return a function that computes the comparison ``compare`` and passes its result through :meth:`Answers.settled`,
-    which stores the answers or reverses some of them.
+    """Return a function that computes the comparison ``compare`` and gives its result to :meth:`Answers.settled`.
+
+    That method stores the result in the first run, and may reverse it in a later run.
     """
 
     def settled(a: Any, b: Any, out: Array | None) -> Array:
@@ -45,11 +46,12 @@ def _asking(compare: Binary, answers: Answers) -> Binary:
 
 
 def keeping(op: str, function: Binary, *, decides: bool) -> Binary:
-    """Return ``function``, which computes ``op``, with NaN as the result wherever the result depends on an undefined
-    operand (NaN).
+    """Return ``function``, which computes ``op``, changed so that its result is NaN wherever the result depends on an
+    undefined operand (NaN).
 
-    With ``decides``, zero times an undefined operand is zero. A false operand alone decides an *and*, and a true operand an
-    *or*. Without ``decides`` the other operand may be undefined in another run, so no operand decides alone.
+    If ``decides`` is True, one defined operand may decide the result: zero in a product, False in an *and*, True in
+    an *or*. If ``decides`` is False, no operand decides alone, because in another run the deciding operand may be the
+    undefined one.
     """
     if op == "multiply" and not decides:
         return function

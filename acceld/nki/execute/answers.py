@@ -70,6 +70,8 @@ def _marks(a: Any, b: Any) -> Array:
 
 
 def _bits(operand: Any) -> Array:
-    """Return the bits of an operand as uint32. An operand that is not of 32-bit integers becomes float32 first."""
+    """Return the bits of an operand as uint32. An operand of another type than a 32-bit integer is converted to
+    float32 first.
+    """
     whole = np.asarray(operand).dtype in (np.int32, np.uint32)
     return np.ascontiguousarray(operand, None if whole else np.float32).view(np.uint32)

@@ -183,7 +183,7 @@ class Chance:
         self._values: dict[np.dtype[Any], Array] = {}
 
     def values(self, dtype: np.dtype[Any], count: int) -> Array:
-        """Return ``count`` values. After :data:`_DRAWN` values they repeat."""
+        """Return ``count`` values of ``dtype``. Beyond :data:`_DRAWN` values, the values repeat."""
         if dtype not in self._values:
             one = None if self._held is None else _as_held(self._held, dtype)
             self._values[dtype] = _drawn(self._random, dtype, _DRAWN) if one is None else np.full(_DRAWN, one)
@@ -194,8 +194,9 @@ class Chance:
 
 
 def _as_held(number: float, dtype: np.dtype[Any]) -> Any:
-    """Return ``number`` as a finite value of ``dtype``; None if the dtype can not represent the number. An infinity
-    becomes the greatest or the least integer of an integer dtype.
+    """Return the number ``number`` in ``dtype``; None if the dtype can not represent it.
+
+    For an integer dtype, an infinity becomes the greatest or the least integer.
     """
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)

@@ -104,12 +104,12 @@ def collective(context: Context) -> Step:
 
 
 def _of_run_time_sizes(context: Context, kind: str) -> Step:
-    """Compile a collective whose sizes are read at run time (``all_gather_v``, ``all_to_all_v``): ``dst`` gets parts of
-    the flattened tiles of all ranks of the group.
+    """Compile a collective whose sizes are read at run time (``all_gather_v``, ``all_to_all_v``): ``dst`` gets parts
+    of the flattened tiles of all ranks of the group.
 
-    Each rank of the group gives one part. Row 3 of the metadata has the position in ``dst`` at which each part is
-    written. Without row 3, ``dst`` is divided into equal slots, and the part of the group's s-th rank is written to
-    slot s.
+    Each rank of the group gives one part. Row 3 of the operand with the sizes has the position in ``dst`` at which
+    each part is written. Without row 3, ``dst`` is divided into equal slots, and the part of the group's s-th rank is
+    written to slot s.
     """
     line, lists, member = context.instruction.line, _lists(context), _member(context)
     source, rows = context.src(0, arranged=False), context.src(1, arranged=False)
@@ -177,10 +177,11 @@ _KINDS: dict[str, Callable[[list[Array], int, int, str], Array]] = {
 
 
 def register_rank(context: Context) -> Step:
-    """Compile ``register = number of a rank``. The rank is the running one, or one that comes before it in its group.
+    """Compile ``register = number of a rank``: the number of the running rank, or of a rank that comes before it in
+    its group.
 
-    Operand 0 says how many places before: 0 is the running rank, 1 the previous rank of the group. The
-    rank before the first one of the group is the last one.
+    Operand 0 says how far before: 0 is the running rank, 1 the previous rank of the group. The group counts as a
+    ring, so the last rank comes before the first one.
     """
     number = context.attr("register")
     if not isinstance(number, int) or not 0 <= number < len(context.machine.registers):

@@ -66,8 +66,8 @@ def _bits_of(context: Context) -> int:
 
 
 def _within_the_width(shift: Callable[[Any, Any], Array], bits: int) -> Callable[[Any, Any], Array]:
-    """Return a function that shifts as ``shift`` does, and gives NaN (undefined) where a number is shifted by less than
-    0 bits, or by ``bits`` or more.
+    """Return a function that shifts as ``shift`` does, but returns NaN (undefined) for a shift by less than 0 bits,
+    or by ``bits`` bits or more.
     """
 
     def shifted(a: Any, by: Any) -> Array:

@@ -274,10 +274,10 @@ class _Execution:
         return layouts
 
     def _fill(self, number: int, found: list[Use]) -> float | int | None:
-        """Return the initial value of a buffer, if a memset sets the whole buffer where it is declared; None if there
+        """Return the number to which a memset sets all of a buffer right where the buffer is declared; None if there
         is no such memset.
 
-        The memset is then skipped, because the storage starts with that value.
+        The storage then starts with that number, and the memset itself is skipped.
         """
         if not found:
             return None
@@ -748,7 +748,9 @@ def _nothing(env: Env) -> None:
 
 
 def _is_lone_core(node: Node) -> bool:
-    """Tell whether a node is the program of one of two cores that wait for each other."""
+    """Tell whether a node is the program of one core, in a launch whose two cores run different programs and wait for
+    each other.
+    """
     return isinstance(node, Loop) and node.kind is LoopKind.SPMD and node.trips == 1 and _has_barrier(node)
 
 
@@ -772,7 +774,7 @@ def _has_barrier(node: Node) -> bool:
 
 
 def _line_of_meeting(node: Node) -> int:
-    """Return the line of the first barrier or exchange in a node; 0 if there is none."""
+    """Return the source line of the first barrier or exchange in a node; 0 if there is no barrier or exchange."""
     if isinstance(node, Loop):
         return next((line for child in node.body if (line := _line_of_meeting(child))), 0)
     return node.line if _has_barrier(node) else 0

@@ -42,13 +42,14 @@ _PLAIN = 0
 class _Written:
     """Record what the iterations of one loop have written to one buffer since the loop began.
 
-    Each array has an entry for each element of the buffer. An iteration is known by its *stamp*, the number of iterations of
-    all loops that had begun before. Stamps below that of the loop's first iteration stand for nothing.
+    Each array has an entry for each element of the buffer. A *stamp* identifies an iteration: the number of
+    iterations, of all loops, that had begun before. A stamp below that of the loop's first iteration means that no
+    iteration of the loop did this.
 
-    - ``writer``: the iteration that wrote the element last.
-    - ``joined``: the last iteration that joined its value to that of another iteration.
-    - ``way``: how all iterations up to the last one wrote the element: _PLAIN, or the code of one joining operation.
-    - ``kept``: the iteration before which ``value`` was kept, the value that the first iteration left, with its mark.
+    - ``writer``: the iteration that wrote the element last. - ``joined``: the last iteration that combined its value
+    with the value of another iteration. - ``way``: how the iterations wrote the element so far: _PLAIN, or the code
+    of the one operation that combines. - ``value``: the value and the mark that the first iteration left. - ``kept``:
+    the iteration before which ``value`` was recorded.
     """
 
     __slots__ = ("_store", "_take", "joined", "kept", "pending", "value", "varied", "way", "writer")
@@ -78,7 +79,9 @@ class _Written:
         self.joined[places] = stamp
 
     def joins(self, places: Array, stamp: int) -> Array:
-        """Return a mask of those elements in ``places`` with whose values an iteration has combined its own."""
+        """Return a mask of the elements in ``places`` where the iteration has combined its own value with the value
+        of another iteration.
+        """
         return self.joined[places] == stamp if self.joined.size else np.zeros(places.shape, np.bool_)
 
     def take_over(self, places: Array, running: _Running, old: Array) -> None:
@@ -102,8 +105,8 @@ class _Written:
 
 @dataclass(slots=True)
 class _State:
-    """Record which iteration last wrote a register or an accumulator since a loop began, by its stamp, and how (see
-    :class:`_Written`).
+    """The last use of a register or an accumulator since a loop began: the stamp of the iteration that wrote it, and
+    the way of writing, as in :class:`_Written`.
     """
 
     writer: int = -1
@@ -175,7 +178,7 @@ class Iterations:
                 self._machine.folds[name][...] = np.nan
 
     def _settle(self, loop: int) -> None:
-        """Compare what the iteration that ends has left with what earlier iterations left in the same elements."""
+        """Compare what the iteration that ends has written to each element with what earlier iterations wrote there."""
         for number in self._undecided[loop]:
             written = self._written.get((loop, number))
             if written is None or not written.pending:
@@ -190,9 +193,10 @@ class Iterations:
             written.vary(places[differs])
 
     def checked(self, context: Context, step: Step) -> Step:
-        """Return ``step`` changed to mark elements as undefined: those that the instruction reads, and whose values
-        depend on whether another iteration of an affine loop has run. The step itself is returned if the instruction
-        needs no such check.
+        """Return ``step`` with a check: it marks the elements that the instruction reads as undefined if their values
+        depend on whether another iteration of an affine loop has run.
+
+        Return ``step`` itself if the instruction needs no check.
         """
         node = context.instruction
         around = self._around.get(id(node), [])
@@ -368,9 +372,11 @@ class Iterations:
 
 
 def _states(node: Instruction) -> list[tuple[int | str, bool, str | None]]:
-    """Return the registers and accumulators that an instruction uses: (name, whether it is read, how it is written).
+    """Return the registers and accumulators that an instruction uses, each as (name, whether the instruction reads
+    it, how the instruction writes it).
 
-    The last is None if the instruction does not write it, and empty if the new value takes the place of the old one.
+    The last entry is None if the instruction does not write the register. It is empty if the new value replaces the
+    old one.
     """
     found: list[tuple[int | str, bool, str | None]] = [(number, True, None) for number in registers_read(node)]
     target = register_written(node)
@@ -398,7 +404,9 @@ def _contents(store: BufferMemory, places: Array) -> Array:
 
 
 def _restore(store: BufferMemory, places: Array, marks: Array, written: Sequence[Array]) -> None:
-    """Give elements their former marks, except those that were written meanwhile."""
+    """Give elements the marks ``marks``, which they had before. Elements that were written in the meantime keep their
+    new marks.
+    """
     if store.marks is None:
         return
     kept = np.ones(places.shape, np.bool_)

@@ -140,10 +140,10 @@ def _checked_by_bytes(context: Context, step: Step, views: Views) -> Step:
 
 
 def _met(read: Array, written: Array, *, by_position: bool) -> int:
-    """Return the number of elements that are written to bytes from which another element is read.
+    """Return how many elements are written to bytes from which another element is read.
 
-    ``read`` and ``written`` have a row for each element, with the places of its bytes. With ``by_position`` an element
-    may be written into its own bytes.
+    ``read`` and ``written`` have one row for each element, with the positions of its bytes. With ``by_position``,
+    writing an element into its own bytes is allowed.
     """
     order = np.argsort(read, axis=None, kind="stable")
     places = read.reshape(-1)[order]
@@ -213,7 +213,7 @@ def _moving(dims: Sequence[TileDim]) -> list[TileDim]:
 
 
 def _meet_in_step(op: str, source: Tile, dst: Access) -> bool:
-    """Tell whether an operation never overwrites an element of ``source`` in ``dst`` before it has read that element."""
+    """Tell whether the operation reads each element of ``source`` before it overwrites that element in ``dst``."""
     partition = source.layout.buffer.partition_axis
     if op in _AT_THE_END:
         return op != "tensor_reduce" or not _walked(dst, partition)

@@ -118,10 +118,10 @@ def accumulate_into(dst: Tile, env: Env, window: Window, mode: str, product: Arr
 
 
 def _moved(s: Array, m: Array, units: tuple[bool, bool]) -> tuple[bool, Array | None]:
-    """Return (whether the product is transposed, the operand whose elements it moves), for a product of which one
-    operand is a square identity matrix.
+    """Return (whether the product is a transpose, the operand whose elements the product moves).
 
-    ``units`` says which of the operands is an identity. The second result is None if no operand is a square identity.
+    One operand of such a product is a square identity matrix; ``units`` says which of the two operands is an
+    identity. The second result is None if no operand is a square identity.
     """
     if s.shape[0] == m.shape[0]:
         if units[1] and m.shape[0] == m.shape[1]:

@@ -42,7 +42,7 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
     - ``reset_reduce``: the accumulator becomes the identity, then values are folded into it.
     - ``load_reduce``: the fold starts from ``reduce_init``; without that, from the value in reduce_res.
 
-    Without a command, a second destination gets the fold of this instruction alone.
+    If the instruction has no command, its second destination gets the fold of its own values alone.
     """
     command = reduce_command(context.instruction)
     if command == "idle":

@@ -31,8 +31,9 @@ def _joined(out: Array, values: Array) -> Array:
 
 
 def _with_undefined(context: Context, found: Array, *values: Array) -> Array:
-    """Return ``found``, what a search found in the rows of ``values``. If undefined memory is traced, a row with an
-    undefined value has NaN as its result.
+    """Return ``found``, which a search found in the rows of ``values``, with undefined results.
+
+    If undefined memory is traced, the result of each row that has an undefined value becomes NaN.
     """
     if not context.machine.keeps_nan:
         return found

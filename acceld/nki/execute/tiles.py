@@ -263,8 +263,9 @@ class Tile:
             store.array = now
 
     def target(self, env: Env, window: Window) -> Array | None:
-        """Return a view into which results can be written directly; None if :meth:`put` has to write them, because it
-        rounds.
+        """Return a view into which an instruction can write its results directly.
+
+        Return None if the results have to be rounded, so that :meth:`put` has to write them.
         """
         if self.plain and self.store.marks is None and not isinstance(window, Mask):
             return self.view(env, window)
@@ -421,8 +422,8 @@ class Tile:
         return flat.reshape(-1) if keep is None else flat[keep]
 
     def _along(self, tile: Tile, env: Env, axis: int, ranges: list[tuple[int, int]], rank: int) -> Array:
-        """Return the run-time indices in ``tile`` along axis ``axis``, in a shape that broadcasts to the
-        access's shape.
+        """Return the run-time indices that ``tile`` holds, as the indices along axis ``axis``. Their shape broadcasts
+        to the access's shape.
 
         A tile of the access's own shape has one index for each element.
         """
@@ -477,10 +478,9 @@ class Tile:
         return grown.transpose([order.index(axis) for axis in range(len(order))])
 
     def scatter_raw(self, env: Env, window: Window) -> tuple[Array, Array, Array | None]:
-        """Return the three things that a read-modify-write needs: the buffer's flat memory, the elements' positions,
-        and a mask of the elements to use.
+        """Return the buffer's flat memory, the positions of the elements, and a mask of the elements to use.
 
-        The mask is None if all elements are used.
+        A read-modify-write needs these three. The mask is None if all elements are used.
         """
         flat, inside = self._positions(env, window)
         return self.store.array.view(self.numpy_dtype), flat, inside
@@ -503,9 +503,10 @@ class Tile:
 
 
 def _another_remains(where: Array, values: Array) -> tuple[Array, Array]:
-    """Return the distinct positions in ``where`` and, for each position, one of the values written to it that
-    differs from the value written last. If all values written to a position are equal, that value is returned for
-    it.
+    """Return the distinct positions in ``where`` and, for each position, a value that a chip may leave there.
+
+    If different values are written to a position, the result is one that differs from the last value, because a chip
+    may write in another order. If all values are equal, the result is that value.
     """
     order = np.argsort(where, kind="stable")
     where, values = where[order], values[order]

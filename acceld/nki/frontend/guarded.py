@@ -135,7 +135,9 @@ class Guard:
         return {"__builtins__": allowed, **checks, _SET: repeatable.Set, _SHOWN: repeatable.shown}
 
     def _refused(self, what: str, line: int = 0) -> LegalityError:
-        """Return the LegalityError that ``what`` is outside of the subset of Python that kernels may use."""
+        """Return the LegalityError that refuses ``what`` because it is outside of the subset of Python that kernels
+        may use.
+        """
         return LegalityError(
             f"{what} is outside of the subset of Python that kernels are written in", rule=RULE,
             line=line or self._session.line(), hint="use documented functions and attributes by their names",
@@ -212,8 +214,8 @@ class Guard:
         return builtins.__build_class__(body, name, *actual, **options)
 
     def _changed(self, owner: Any) -> Any:
-        """Return ``owner``, the object whose attribute the kernel assigns. Raise LegalityError unless the kernel's file
-        defines the object's class.
+        """Return ``owner``, an object of which the kernel sets an attribute. Raise LegalityError unless the kernel's
+        file defines the object's class.
         """
         if not self._is_own(owner):
             raise self._refused(f"an assignment to an attribute of {_shown(owner)}")

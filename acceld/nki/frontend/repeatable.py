@@ -1,8 +1,8 @@
 """Provide values for a guarded kernel's file that are the same in every process.
 
 The order of a set of strings or objects differs between processes, and so does the memory address in a text such as
-``repr(object)``. A kernel that used one of them would give different programs in different processes, so such uses are
-refused. A set of strings may still be tested for membership and sorted.
+``repr(object)``. A kernel that depends on such an order or address would give different programs in different
+processes, so these uses are refused. A set of strings may still be tested for membership and sorted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAKE_SETS = (
 
 
 def _refused(what: str, hint: str) -> LegalityError:
-    """Return the LegalityError that ``what`` differs between processes."""
+    """Return the LegalityError that refuses ``what`` because it differs between processes."""
     frame = caller()
     return LegalityError(
         f"{what} differs between processes", rule=RULE, line=frame.f_lineno if frame is not None else 0, hint=hint
@@ -66,7 +66,7 @@ def numeric(made: Any) -> Any:
 
 
 def _all_of(types: frozenset[type], value: Any) -> bool:
-    """Tell whether ``value`` has one of ``types`` and is not NaN. A tuple qualifies if all its members do."""
+    """Tell whether ``value`` is of one of the types ``types`` and not NaN. A tuple qualifies if all its members do."""
     if isinstance(value, tuple):
         return all(_all_of(types, one) for one in value)
     # NaN does not qualify, because its hash depends on its address

@@ -49,7 +49,7 @@ class Stub:
         self.__dict__.update(_session=session, _name=name, _why=why)
 
     def _use(self) -> None:
-        """Raise UnsupportedCall if the kernel is running. While the file loads, nothing is raised."""
+        """Raise UnsupportedCall if the kernel is running. Do nothing while the file loads."""
         session: Session = self.__dict__["_session"]
         if session.running:
             why: str = self.__dict__["_why"]
@@ -202,7 +202,8 @@ class ApiModule(ModuleType):
     def _instead(self, name: str, known: Sequence[str]) -> str:
         """Return a hint for a name that is not simulated.
 
-        If NKI has the name, no similar name is proposed, because that function would do something else.
+        If NKI has the name, the hint proposes no similar name, because a function with a similar name would do
+        something else.
         """
         if self._documented is not None and name in self._documented:
             return "NKI has it; the simulator does not yet"
@@ -340,7 +341,9 @@ class _First(importlib.abc.MetaPathFinder):
         return importlib.machinery.ModuleSpec(fullname, _Loader(module), is_package=True)
 
     def _why(self, top: str) -> str:
-        """Return why this API does not have a module, as the rest of a sentence after the module's name."""
+        """Return why this API does not have the module ``top``. The text ends a sentence that begins with the
+        module's name.
+        """
         other = {"nki": "nki", "neuronxcc": "nki_legacy"}.get(top, self.session.api)
         if other != self.session.api:
             return f"belongs to API {other}; the kernel is traced as one of {self.session.api}"

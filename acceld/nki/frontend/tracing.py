@@ -210,7 +210,7 @@ def _placed(new: _Node, old: ast.AST) -> _Node:
 
 
 def _plain(value: ast.expr, *options: ast.expr) -> ast.expr:
-    """Return the expression that replaces ``value`` where a kernel asks for the type of ``value``."""
+    """Return the expression to write in place of ``value``, of which a kernel asks the type."""
     return _placed(ast.Call(ast.Name(PLAIN, ast.Load()), [value, *options], []), value)
 
 
@@ -233,8 +233,8 @@ def _asks_otherwise(tree: ast.Module, source: str) -> bool:
     """Tell whether a file may ask for the type of a loop's index in a way that is not rewritten.
 
     There are three such ways: a use of a function of :data:`_ASKING` other than a plain call, a function of
-    :data:`_ASKING_OF_NUMPY`, and a class pattern inside of another pattern. ``source`` is the text of ``tree``: most
-    files have none of the words, and their nodes are not read.
+    :data:`_ASKING_OF_NUMPY`, and a class pattern inside of another pattern. ``source`` is the text of ``tree``. It is
+    searched for the functions' names first, because most files have none of them.
     """
     if source.isascii() and not _ASKING_WORDS.search(source):
         return False
@@ -255,10 +255,11 @@ def _asks_otherwise(tree: ast.Module, source: str) -> bool:
 
 
 def _reaches_beyond(tree: ast.Module, source: str) -> bool:
-    """Tell whether a file may keep values where nobody compares them from one iteration of a loop to the next.
+    """Tell whether a file may keep values where snapshots do not compare them from one iteration of a loop to the
+    next.
 
-    Such places are modules of Python that keep something (the recursion limit of ``sys``), files, and numpy's settings.
-    ``source`` is the text of ``tree``.
+    Such places are modules of Python that keep something (the recursion limit of ``sys``), files, and numpy's
+    settings. ``source`` is the text of ``tree``.
     """
     text = source if source.isascii() else unicodedata.normalize("NFKC", source)
     if not _REACHING_WORDS.search(text):
@@ -424,12 +425,12 @@ def _loaded_again(source: str, session: Session, front_end: FrontEnd) -> ModuleT
 
 
 def _executed(tree: ast.Module, module: ModuleType, session: Session) -> tuple[Notice, ...]:
-    """Execute the statements of the kernel's file in ``module``, and return notices of the statements that fail only in
-    this process. A statement fails only here if it asks for a file (the sandbox has none), or if a package is missing.
+    """Execute the statements of the kernel's file in ``module``. Return notices about statements that were left out.
 
-    After such a failure behind the kernel, the remaining statements of the file are not executed. Before the kernel,
-    only the failing statement is left out. Raises any other exception, and the first one if the kernel is not defined
-    in the end.
+    A statement may fail in this process alone, because it asks for a file, which the sandbox does not have, or
+    because a package is missing. If such a statement stands before the kernel, only the statement is left out; if it
+    stands behind the kernel, the rest of the file is left out too. Any other exception is raised. If the kernel is
+    not defined in the end, the exception of the first statement that failed is raised.
     """
     filename, entry = session.filename, session.entry.partition(".")[0]
     future = [one for one in tree.body if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
@@ -475,9 +476,10 @@ def _is_inside(statement: ast.stmt, line: int) -> bool:
 
 
 def _changed_by(statement: ast.stmt, module: ModuleType) -> set[str]:
-    """Return the names that a statement of a file binds, and the names of objects of which it sets an item or calls a method.
+    """Return the names that a statement of a file binds, and the names of objects that the statement may change: it
+    sets an item or calls a method of them.
 
-    Modules, functions and classes are not among those objects.
+    Modules, functions and classes do not count as such objects.
     """
     if isinstance(statement, ast.FunctionDef | ast.ClassDef):
         return {statement.name}

@@ -41,12 +41,12 @@ def unordered(program: Program) -> frozenset[int]:
 
 
 def undecided(program: Program) -> dict[int, frozenset[int]]:
-    """Return, by affine loop, the buffers through which iterations of the loop may see what others did. Loops without such
-    a buffer, and without an instruction that uses something besides its tiles, are left out.
+    """Return, for each affine loop, the buffers through which an iteration may see what another iteration did.
 
-    A buffer is left out if it is not written in the loop, or if it meets one of these conditions. The buffer is declared
-    and used in the loop alone. No two iterations use the same element of the buffer. The loop uses the buffer only as the
-    destination of products that are added up. The loop only adds tiles to the buffer in place.
+    A loop is left out if it has no such buffer, and no instruction that uses something besides its tiles. A buffer is
+    left out if it is not written in the loop, or in four cases: the buffer is declared and used in the loop alone; no
+    two iterations use the same element of the buffer; the loop uses the buffer only as the destination of products
+    that are added up; or the loop only adds tiles to the buffer in place.
     """
     free = unordered(program)
     inside: dict[int, list[Use]] = {}
@@ -94,8 +94,10 @@ def _has_state(instruction: Instruction, loops: Sequence[Loop]) -> bool:
 def _connecting(
     program: Program, loop: Loop, uses: Iterable[Use], everywhere: Mapping[int, int], trips: Mapping[int, int]
 ) -> set[int]:
-    """Return the buffers through which an iteration of ``loop``, or what follows the loop, may see the order of iterations,
-    sums of products excepted.
+    """Return the buffers whose contents may depend on the order of the iterations of ``loop``, as another iteration
+    or the program after the loop sees them.
+
+    Sums of products are left out.
     """
     by_buffer: dict[int, list[Use]] = {}
     for use in uses:
@@ -121,7 +123,7 @@ def _is_added(use: Use) -> bool:
 
 
 def _adds_in_place(use: Use) -> bool:
-    """Tell whether a use belongs to an instruction that only adds another tile, in float32, to a tile of the buffer."""
+    """Tell whether the instruction of a use does nothing but add another tile, in float32, to a tile of the buffer."""
     instruction = use.instruction
     if instruction.op != "tensor_tensor" or instruction.attr("op") != "add" or len(instruction.dsts) != 1:
         return False

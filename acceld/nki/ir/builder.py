@@ -139,8 +139,9 @@ class ProgramBuilder:
         return self.buffers[number]
 
     def discard(self, number: int) -> bool:
-        """Remove buffer ``number``, which no instruction may use. Only the newest buffer can be removed: return
-        False, and change nothing, for any other buffer.
+        """Remove buffer ``number``, which no instruction may use, and return True.
+
+        Only the newest buffer can be removed. For any other buffer, return False and change nothing.
         """
         if number != len(self.buffers) - 1:
             return False
@@ -255,8 +256,8 @@ class ProgramBuilder:
 
 
 def frozen(body: Iterable[Draft | Instruction]) -> tuple[Node, ...]:
-    """Return ``body`` as nodes of a program. Empty loops are left out, and so are instructions whose mask
-    excludes every element.
+    """Return ``body`` as nodes of a program. Empty loops, and instructions whose mask excludes every element, are
+    left out.
     """
     nodes = (node.freeze() if isinstance(node, Draft) else node for node in body)
     return tuple(node for node in nodes if (node.body if isinstance(node, Loop) else _may_run(node)))

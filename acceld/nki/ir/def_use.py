@@ -79,10 +79,11 @@ def reads_destination(instruction: Instruction, number: int) -> bool:
 
 
 def joins(instruction: Instruction, number: int, buffers: Sequence[Buffer]) -> str:
-    """Return the operation by which an instruction joins new values to destination ``number``, if the order in which such
-    instructions run changes nothing but rounding; otherwise an empty text.
+    """Return the operation, such as addition, by which an instruction combines new values with destination
+    ``number``.
 
-    Sums and products of whole numbers do not count, because they may saturate.
+    Return an empty text if the order of such instructions changes more than rounding. Sums and products of whole
+    numbers do not count, because they may saturate.
     """
     op, dst = instruction.op, instruction.dsts[number]
     found: object = None
@@ -109,10 +110,12 @@ def joins(instruction: Instruction, number: int, buffers: Sequence[Buffer]) -> s
 
 
 def _free(op: object, *, first: bool) -> str:
-    """Return the operation to which an instruction amounts if it is repeated with other operands and computes ``op``
-    of a tile in place: subtracting several numbers from the tile adds up the numbers ("add"), dividing the tile by
-    several numbers multiplies them ("multiply"). The result is empty if the order of the repetitions matters.
-    ``first`` tells whether the tile is the first operand.
+    """Return the operation to which repeating an instruction amounts: one that computes ``op`` of a tile and another
+    operand in place.
+
+    For example, subtracting several numbers from a tile adds the numbers up ("add"), and dividing the tile by several
+    numbers multiplies them ("multiply"). Return empty text if the order of the repetitions matters. ``first`` is True
+    if the tile is the first operand.
     """
     if first and op in ("subtract", "divide"):
         return "add" if op == "subtract" else "multiply"
@@ -136,8 +139,9 @@ def reduce_command(instruction: Instruction) -> str:
 
 
 def leaves_result(instruction: Instruction, number: int) -> bool:
-    """Tell whether the instruction writes nothing to destination ``number``: the destination is for the result of a
-    reduction (number 1), and the command to the accumulators is 'idle' or 'reset', which write no result.
+    """Tell whether the instruction leaves destination ``number`` unwritten.
+
+    This is so for destination 1, the result of a reduction, if the command to the accumulators is 'idle' or 'reset'.
     """
     entry = OPS.get(instruction.op)
     folds = number == 1 and entry is not None and "reduce_cmd" in entry.attrs

@@ -22,10 +22,11 @@ _MOST_PAIRS = 1_000_000
 def meeting(
     programs: Sequence[Sequence[Node]], buffers: Sequence[Buffer], trips: Mapping[int, int]
 ) -> tuple[Use, Use] | None:
-    """Return a use of an element by one program and a write of the same element by another program, if there may be
-    such an element; None otherwise.
+    """Return two uses that meet: a use of an element by one program, and a write of the same element by another
+    program. Return None if there is no such element.
 
-    Two programs may add to one element, or combine values with it by another operation whose order does not matter.
+    Uses do not meet if both programs add to the element, or combine values with it by another operation whose order
+    does not matter.
     """
     by_buffer: dict[int, dict[int, list[Use]]] = {}
     for number, nodes in enumerate(programs):
@@ -63,8 +64,8 @@ def _uses(nodes: Sequence[Node], loops: tuple[Loop, ...]) -> Iterator[Use]:
 
 
 def _way(use: Use, buffers: Sequence[Buffer]) -> str:
-    """Return the operation by which a use combines new values with those in its tile, if the order of such uses does
-    not matter; empty text for any other use.
+    """Return the operation by which a use combines new values with its tile, if the order of such uses does not
+    matter; empty text for any other use.
     """
     dsts = use.instruction.dsts
     places = [number for number, dst in enumerate(dsts) if dst == use.access]

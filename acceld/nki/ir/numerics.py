@@ -130,8 +130,10 @@ def with_nan(values: Array, marks: Array) -> Array:
 
 
 def on_integers(function: Callable[..., Array], *values: Any, kind: Any = np.int64) -> Array:
-    """Return ``function(*values)`` for a function of integers that keeps their shape. Where a value is NaN, the result
-    is NaN, and its dtype is then float64. Floats among ``values`` become integers of the dtype ``kind``.
+    """Return ``function(*values)``, with NaN wherever one of the values is NaN.
+
+    ``function`` is a function of integers that keeps their shape. Floats among ``values`` are converted to integers
+    of the dtype ``kind`` for the call. If a value is NaN, the result has the dtype float64.
     """
     marks: Any = False
     whole = []

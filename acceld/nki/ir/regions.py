@@ -51,9 +51,9 @@ class Box:
         return True
 
     def without(self, loop: int, trips: int) -> Box | None:
-        """Return the smallest box that contains the elements of this box in each of the ``trips`` iterations of ``loop``.
+        """Return the smallest box that contains the elements of this box in all ``trips`` iterations of ``loop``.
 
-        The result is dense if these elements are known to fill it.
+        The result is dense if these elements are known to fill the result.
         """
         starts, extents, dense = list(self.starts), list(self.extents), self.dense
         moved = False
@@ -134,9 +134,9 @@ def apart(one: Access, other: Access, trips: Mapping[int, int]) -> bool:
 
 @lru_cache(4096)
 def _reach(dims: tuple[TileDim, ...], rank: int) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
-    """Return the box of a tile that starts at 0, and True if the tile fills that box.
+    """Return the box of a tile that starts at 0, and whether the tile reaches every element of that box.
 
-    The box is given by the least index and the number of indices in each buffer dimension.
+    The box is given by its least index and its number of indices in each buffer dimension.
     """
     first, extents, dense = [0] * rank, [1] * rank, True
     moves = [(abs(step), step, dim.count, d) for dim in dims for d, step in enumerate(dim.steps) if step]

@@ -12,21 +12,23 @@ OWN, LEFT_OUT = -1, -2
 
 
 def made(value: int) -> int:
-    """Return the code (turn) of an execution whose results are kept under the number ``value`` for other executions."""
+    """Return the turn of an execution whose results later executions use. The results are kept under the number
+    ``value``.
+    """
     return 2 * value
 
 
 def taken(value: int) -> int:
-    """Return the code (turn) of an execution that takes no time, because it uses the results kept under the number
+    """Return the turn of an execution that takes no time, because it uses the results that are kept under the number
     ``value``.
     """
     return 2 * value + 1
 
 
 def value_of(turn: int) -> tuple[int, bool]:
-    """Return two things about an execution with the code ``turn``: the number under which results are kept, and True if
-    the execution uses these results, False if it produces them.
+    """Return the number in the turn ``turn``, and whether the execution uses the results under this number (True) or
+    produces them (False).
 
-    ``OWN`` and ``LEFT_OUT`` have no such number; do not pass them.
+    Do not pass ``OWN`` or ``LEFT_OUT``, which have no number.
     """
     return turn >> 1, bool(turn & 1)

@@ -113,7 +113,7 @@ def _sizes(shape: ast.expr) -> list[ast.expr] | None:
 
 
 def _handed(function: ast.FunctionDef, facts: Facts) -> dict[str, BlockTensor]:
-    """Return the parameters of a function that are tensors with block dimensions, by name."""
+    """Return the parameters of a function to which callers pass tensors with block dimensions, by name."""
     found = {}
     parameters = {one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     for node in ast.walk(function):
@@ -137,10 +137,10 @@ def _handed(function: ast.FunctionDef, facts: Facts) -> dict[str, BlockTensor]:
 
 
 def _sink(tensor: BlockTensor, function: ast.FunctionDef) -> None:
-    """Record in ``tensor`` the innermost loop into whose body its declaration can move.
+    """Record in ``tensor`` the innermost loop into whose body the tensor's declaration can move.
 
-    Each loop from there out to the present declaration must have its variable as the index of one block dimension in
-    every use of the tensor.
+    In every use of the tensor, the variable of this loop, and of each loop between it and the present declaration,
+    must be the index of one block dimension.
     """
     home, uses = _uses(tensor, function)
     tensor.escapes = any(len(use.blocks) < len(tensor.blocks) for use in uses)
@@ -178,7 +178,7 @@ def _is_index(loop: ast.For, place: int, uses: Sequence[_Use]) -> bool:
 
 
 def _uses(tensor: BlockTensor, function: ast.FunctionDef) -> tuple[list[ast.For], list[_Use]]:
-    """Return (loops around the declaration of a tensor, its uses in the function)."""
+    """Return (loops around the declaration of a tensor, uses of the tensor in the function)."""
     uses: list[_Use] = []
     home: list[ast.For] = []
 

@@ -156,8 +156,9 @@ def _fact(value: object) -> Fact:
 
 
 def _always(term: tuple[Expr, str]) -> bool:
-    """Tell whether a comparison with zero holds at every position in every iteration. ``term`` is the compared
-    expression and ``ge``, ``gt``, ``le`` or ``lt``.
+    """Tell whether a comparison with zero holds at every position in every iteration.
+
+    ``term`` is a pair: the compared expression, and the comparison (``ge``, ``gt``, ``le`` or ``lt``).
     """
     expr, word = term
     low, high = expr.bounds()

@@ -56,7 +56,7 @@ class Linear:
         return Linear(self.const * factor, tuple((t, c * factor) for t, c in self.terms) if factor else ())
 
     def times(self, other: Linear) -> Linear:
-        """Return the product of two linear sums. It becomes a single term, unless one of the sums is a number."""
+        """Rewrite a source so that each expression inside a function passes its value through a recorder."""
         if other.number is not None:
             return self.scaled(other.number)
         if self.number is not None:
@@ -90,9 +90,9 @@ class Linear:
 
 @dataclass(frozen=True)
 class Atom:
-    """The positions ``0 <= k < size`` along one axis of a tile, of which position k adds ``k * stride`` to the index.
+    """The positions ``0 <= k < size`` along one axis of a tile, where position k adds ``k * stride`` to the index.
 
-    Axes are counted from the last axis, which is 1.
+    Axes are counted from the tile's last axis, which is number 1.
     """
 
     axis: int

@@ -22,8 +22,9 @@ IMPORTS = ("import nki", "import nki.isa as nisa", "import nki.language as nl")
 
 @dataclass(frozen=True, slots=True)
 class Unported:
-    """A construct that the port leaves as it is, or a note for the reader: its line in the original, the reason, and
-    what to write instead.
+    """A note about one construct: its line in the original, the reason, and what to write instead.
+
+    The port leaves such a construct as it is, or wants the reader to look at it.
     """
 
     line: int

@@ -133,7 +133,7 @@ class Function(Values):
             self._reassign(node, self._temporary(op), target)
 
     def _reassign(self, node: ast.Assign, value: ast.expr, target: ast.expr) -> None:
-        """Emit the assignment ``node`` with ``value`` as its right side and ``target`` as its left side."""
+        """Emit the assignment ``node`` again, with ``value`` as its right side and ``target`` as its left side."""
         made = copy.copy(node)
         made.value = value
         if isinstance(target, ast.Subscript):
@@ -348,8 +348,8 @@ class Function(Values):
         return sizes
 
     def _emit(self, op: Op, target: ast.expr) -> None:
-        """Emit the instruction with ``target`` as its destination. The target is that of an assignment in the source,
-        or a new tile.
+        """Emit the instruction with ``target`` as its destination: the target of an assignment in the source, or a
+        new tile.
         """
         clip = self.clip(op.mask)
 
@@ -364,7 +364,7 @@ class Function(Values):
         self._guarded(clip, write)
 
     def _result_clip(self, op: Op, clip: Clip) -> Clip:
-        """Return the part of the instruction's result that the instruction's mask keeps."""
+        """Return the part of an instruction's result that the mask of the instruction keeps."""
         if not clip.axes or op.data is None:
             return clip
         if isinstance(op.node, ast.Call) and self.names.of(op.node.func) in PRODUCTS:
@@ -686,7 +686,7 @@ class Function(Values):
         return source
 
     def _inverse(self, source: ast.expr, fact: Fact | None) -> ast.expr:
-        """Return the reciprocal of ``source``, to multiply by it: no engine of nki divides."""
+        """Return the reciprocal of ``source``. Callers multiply by the reciprocal, because no engine of nki divides."""
         if fact is None or fact.kind != "tile":
             return ast.BinOp(ast.Constant(1.0), ast.Div(), source)
         made = self._new("inverse", ast.Attribute(source, "shape", ast.Load()), "float32")

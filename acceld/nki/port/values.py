@@ -143,7 +143,7 @@ class Values(ABC):
         return name(variable)
 
     def _variable(self, node: ast.expr) -> Fact | None:
-        """Return the facts about the variable ``node``, which the source reads or assigns there.
+        """Return the facts about the variable ``node`` at the place where the source reads or assigns the variable.
 
         Return None if the trace found no facts.
         """
@@ -612,7 +612,7 @@ class Values(ABC):
         return Grid(start, (Atom(1, size, Linear(1)),), 1)
 
     def _spread(self, grid: Grid, node: ast.Subscript) -> Grid:
-        """Return the grid with its axes where an index such as ``nl.arange(n)[:, None]`` puts them."""
+        """Return the grid with its axes at the positions that an index such as ``nl.arange(n)[:, None]`` gives them."""
         items = elements(node)
         kept = [at for at, one in enumerate(items) if not (isinstance(one, ast.Constant) and one.value is None)]
         if len(kept) != grid.rank or not all(isinstance(items[at], ast.Slice) for at in kept):
@@ -688,8 +688,8 @@ class Values(ABC):
         self.notes.append((mask.lineno, f"{shown} holds everywhere for these arguments and is left out"))
 
     def _limit(self, mask: ast.expr, comparison: ast.Compare, atom: Atom, base: Linear) -> tuple[bool, ast.expr]:
-        """Return the limit that a comparison sets to an axis, after True if the limit is the end of the axis, or False
-        if it is the start.
+        """Return (True if a comparison limits the end of an axis, False if it limits the start; the position of the
+        limit).
 
         The comparison is between zero and ``base`` plus the positions in ``atom``. Raises Unportable for a test of
         equality.
@@ -768,9 +768,10 @@ class Values(ABC):
 
 
 def _axis_of_single(grid: Grid, later: Sequence[Grid], order: Sequence[int], free: Sequence[int]) -> int:
-    """Return the axis of the tile to which an index that selects a single position belongs, one of the ``free`` axes; 0
-    if no axis belongs to it. ``order`` has the axes of the indices before this index, ``later`` has the indices after
-    it.
+    """Return the axis of the tile to which an index of a single position belongs; 0 if no axis belongs to the index.
+
+    The axis is one of ``free``. ``order`` has the axes of the indices before this index, and ``later`` has the
+    indices after this index.
     """
     single = next((a.axis for a in grid.atoms), 0)
     if single:
@@ -781,8 +782,10 @@ def _axis_of_single(grid: Grid, later: Sequence[Grid], order: Sequence[int], fre
 
 
 def _with_axes(tile: ast.expr, order: Sequence[int], splits: Sequence[tuple[int, list[Atom]]], rank: int) -> ast.expr:
-    """Return a view of ``tile`` with ``rank`` axes, the tile's first axis first. ``order`` has the tile's axes in their
-    present order. ``splits`` has the places at which one axis is divided into several axes, nested in each other.
+    """Return a view of ``tile`` with ``rank`` axes in the order of the tile.
+
+    ``order`` has the axes in their present order. ``splits`` says where one axis of the tile has to be divided into
+    several nested axes.
     """
     for place, atoms in splits:
         sizes = ast.Tuple([a.size.node for a in atoms], ast.Load())

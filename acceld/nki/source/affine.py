@@ -96,7 +96,9 @@ class Affine:
         return Affine(self.constant, tuple((symbol, factor) for symbol, factor in self.terms if not symbol.is_range))
 
     def without(self, variables: Collection[str]) -> Affine:
-        """Return the terms of the form that depend on none of ``variables`` and on no index range, and no constant."""
+        """Return the terms of the form that contain neither an index range nor one of the loop variables
+        ``variables``. The constant is left out.
+        """
         kept = ((one, factor) for one, factor in self.terms if one.variable not in variables and not one.is_range)
         return Affine(0, tuple(kept))
 

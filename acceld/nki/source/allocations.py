@@ -19,8 +19,10 @@ _MAY_TAKE = re.compile(r"\)\s*\[")
 
 
 def with_used_parts(source: str) -> str:
-    """Return ``source`` in which each name of the first elements of a new tile is a tile of just these elements; ``source``
-    itself if it does not parse or has no such name.
+    """Return ``source`` with a tile of just the used elements in place of each new tile of which only the first
+    elements get a name.
+
+    Return ``source`` itself if it does not parse or has no such tile.
     """
     if not _MAY_TAKE.search(source):
         return source
@@ -77,8 +79,9 @@ def _shape(call: ast.Call) -> list[ast.expr] | None:
 
 
 def _extent(index: ast.expr) -> str | None:
-    """Return the text of the number of elements that a slice from the first element on selects; "" for all, None for other
-    indices.
+    """Return the text of the number of elements that a slice from the first element on selects.
+
+    The result is "" for a slice of all elements, and None for any other index.
     """
     match index:
         case ast.Slice(lower=None | ast.Constant(value=0), upper=None, step=None):

@@ -204,7 +204,9 @@ def _is_simple(node: ast.AST, steady: set[str]) -> bool:
 
 
 def _value(first: ast.expr, step: ast.expr, fresh: str) -> tuple[str, bool]:
-    """Return the text of the loop variable's value, and True if that text needs no parentheses anywhere."""
+    """Return the text of the loop variable's value, and whether that text can stand in any expression without
+    parentheses.
+    """
     scaled = fresh if _is_constant(step, 1) else f"{ast.unparse(step)} * {fresh}"
     if _is_constant(first, 0):
         return scaled, scaled == fresh
@@ -212,7 +214,7 @@ def _value(first: ast.expr, step: ast.expr, fresh: str) -> tuple[str, bool]:
 
 
 def _trips(first: ast.expr, end: ast.expr, step: ast.expr) -> str:
-    """Return the text of the number of iterations."""
+    """Return the text of the number of iterations of a range from ``first`` to before ``end`` by ``step``."""
     match first, end:
         case ast.Constant(value=int() as low), ast.Constant(value=int() as high):
             span = str(high - low)

@@ -48,10 +48,10 @@ def same_range(loop: Loop, variables: Iterable[str]) -> str:
 
 
 def undisturbed(first: Sequence[Item], second: Sequence[Item], handed: Iterable[str] = ()) -> str:
-    """Return the empty text if the parts ``first`` and ``second`` of a kernel are independent; else a reason:
-    ``second`` writes a tile that ``first`` reads or writes, or reads a tile that ``first`` writes.
+    """Return the empty text if the part ``second`` of a kernel can run without regard to the part ``first``.
 
-    ``second`` may read the tiles ``handed``.
+    Otherwise return the reason: ``second`` writes a tile that ``first`` reads or writes, or reads a tile that
+    ``first`` writes. ``second`` may read the tiles ``handed``.
     """
     made, used = written(first), read(first)
     changed = sorted((made | used) & written(second)) or sorted(made & read(second) - set(handed))

@@ -227,8 +227,8 @@ class ExpressionReader(ParsedText):
         return None
 
     def _is_steady(self, node: ast.expr) -> bool:
-        """Tell whether an expression has one value in a whole launch, because no name in it stands for a tile or for a number
-        that changes, such as a loop's variable.
+        """Tell whether an expression has the same value in the whole launch: no name in it stands for a tile, or for
+        a number that changes, such as a loop's variable.
         """
         return all(
             one.id in NO_TILES
@@ -418,7 +418,9 @@ def _counted_from_zero(index: Affine | None) -> Affine | None:
 
 
 def _slice(start: Affine | None, size: Affine | None, text: str) -> Dim:
-    """Return the index of a slice with ``size`` elements from ``start`` on; None means that a value is not known."""
+    """Return the index of a slice with ``size`` elements from ``start`` on. None for ``size`` or ``start`` means that
+    the number is not known.
+    """
     if start is None or size is None:
         return Dim(None, None, text)
     return Dim(None, None, text, span=(start, size)) if size.terms else Dim(start, size.constant, text)

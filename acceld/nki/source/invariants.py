@@ -213,8 +213,8 @@ def _is_made_before(kernel: KernelModule, loop: Loop, statement: Statement, read
 
 
 def _place(loop: Loop, statement: Statement) -> int:
-    """Return the position in ``loop`` of the item that is or contains ``statement``; -1 for a statement outside
-    of the loop.
+    """Return the position in the body of ``loop`` of the item that is or contains ``statement``; -1 if ``statement``
+    is outside of the loop.
     """
     places = [at for at, item in enumerate(loop.items) if item is statement or item in around(statement)]
     return places[0] if places else -1

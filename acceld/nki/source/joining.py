@@ -185,8 +185,8 @@ def obstacle_to_joining(kernel: KernelModule, one: Joined) -> str:
 
 
 def laid_beside(kernel: KernelModule, one: Joined, edits: Edits, without: Sequence[Statement] = ()) -> None:
-    """Add to ``edits`` the changes that lay the buffer's tiles side by side: its declaration, and its accesses
-    in all statements but ``without``.
+    """Add to ``edits`` the changes that lay the tiles of the buffer ``one`` side by side. They change the buffer's
+    declaration, and its accesses in all statements but ``without``.
     """
     if not one.folded:
         return

@@ -111,7 +111,9 @@ def with_stacked_tiles(source: str) -> str:
 
 
 def _patterns(node: ast.AST) -> list[ast.Attribute]:
-    """Return the access patterns (``.ap``), which give strides that an additional axis would change."""
+    """Return the nodes of the source that are access patterns (``.ap``). A pattern gives strides, which an additional
+    axis of the tile would change.
+    """
     return [one for one in walked(node) if isinstance(one, ast.Attribute) and one.attr == "ap"]
 
 
@@ -240,7 +242,8 @@ def _gone(stack: _Stack) -> list[ast.stmt]:
 
 
 def _uses(function: ast.FunctionDef, stack: _Stack) -> list[tuple[ast.expr, list[ast.expr]]]:
-    """Return each use of the tile, by its own name or by indices of its lists, with these indices.
+    """Return each use of a stacked tile, by its own name or as an element of its lists, with the indices of the
+    lists.
 
     The statement that appends the tile to its list is left out.
     """

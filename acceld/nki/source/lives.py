@@ -51,7 +51,7 @@ _LEAVES_ELEMENTS = frozenset({"mask", "oob_mode", "dst_rmw_op", "dge_mode", "uni
 
 
 def with_own_tiles(source: str) -> str:
-    """Return ``source`` with a new tile for each result that overwrites a whole tile that is in use.
+    """Return ``source`` in which each result that overwrites a whole tile in use gets a tile of its own.
 
     Return ``source`` itself if it does not parse, or if there is no such result.
     """

@@ -54,8 +54,8 @@ def last_writer(kernel: KernelModule, reader: Statement, access: Access) -> Stat
 
 
 def only_reader(kernel: KernelModule, made: Statement, reader: Statement) -> str:
-    """Return the empty text if ``reader`` is the only statement that reads the result of ``made``, and reads it once;
-    else the reason.
+    """Return the empty text if ``reader`` is the only statement that reads the result of ``made``, and reads that
+    result only once; else the reason.
     """
     name = made.made.name
     others = [one for one in kernel.readers(name) if one is not reader]

@@ -80,8 +80,9 @@ def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
 
 
 def indices_by(buffer: Buffer, loop: Loop, accesses: Sequence[Access]) -> set[int]:
-    """Return the positions of the indices that are exactly the loop's variable in all ``accesses`` of a buffer, and
-    along which the buffer has an element for each iteration.
+    """Return the positions of those indices that are exactly the loop's variable in every one of ``accesses``.
+
+    Along each such index, the buffer has one element for each iteration.
     """
     variable = Affine.of_variable(loop.variable)
     places = {i for i, extent in enumerate(buffer.shape) if extent == loop.trips and accesses}
@@ -93,8 +94,8 @@ def indices_by(buffer: Buffer, loop: Loop, accesses: Sequence[Access]) -> set[in
 def has_place(access: Access, loop: Loop) -> bool:
     """Tell whether iterations of ``loop`` use separate elements of the buffer.
 
-    That is so if an index depends on this loop alone, and advances in one iteration by at least as many elements as it
-    covers.
+    Iterations do so if one index of the access depends on this loop alone and moves on, from one iteration to the
+    next, by at least the number of elements that the index covers.
     """
     for dim in access.dims or ():
         if dim.form is None or dim.form.variables != {loop.variable}:
@@ -107,8 +108,10 @@ def has_place(access: Access, loop: Loop) -> bool:
 
 
 def without_element(kernel: KernelModule, elements: Sequence[ast.expr], place: int) -> tuple[int, int]:
-    """Return the span of text to delete so that element ``place`` and the comma after it disappear. ``place`` must not
-    be the last element.
+    """Return (start, end) of the text to delete so that element number ``place``, with the comma after it, is removed
+    from a list of elements.
+
+    ``place`` must not be the last element.
     """
     start, _ = kernel.span(elements[place])
     end, _ = kernel.span(elements[place + 1])

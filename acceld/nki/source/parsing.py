@@ -642,8 +642,8 @@ def _plain_names(target: ast.AST) -> Iterator[str]:
 
 
 def _used_outside(function: ast.FunctionDef) -> set[str]:
-    """Return the names that loops bind (loop variables, numbers and indices) and that the function also reads outside
-    of those loops, where they keep their last value.
+    """Return the names that a loop binds (loop variables, numbers and indices) and that the function reads after the
+    loop too, where they keep their last value.
     """
     bound: set[tuple[str, ast.AST]] = set()
     read: set[tuple[str, tuple[ast.AST, ...]]] = set()
@@ -678,8 +678,8 @@ _BINDS_IN_LOOPS = frozenset({ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.Di
 
 
 def _may_be_number(value: ast.expr) -> bool:
-    """Tell whether a number may differ in each iteration of a loop that computes ``value``, which is no call of ``nl`` or
-    ``nisa``.
+    """Tell whether ``value`` may be a number that differs between iterations of a loop. Calls of ``nl`` or ``nisa``
+    make no such number.
     """
     if isinstance(value, ast.Call):
         return isinstance(value.func, ast.Name) and value.func.id in _PURE

@@ -34,7 +34,9 @@ class Repeated:
 
 
 def pattern_of(kernel: KernelModule, access: Access) -> Pattern | None:
-    """Return the access pattern that an access consists of, ``x.ap(...)``; None if it is none, or is not understood."""
+    """Return the access pattern ``x.ap(...)`` of an access; None if the access has none, or if the pattern is not
+    understood.
+    """
     given = kernel.given_pattern(access)
     if given is None:
         return None
@@ -48,8 +50,8 @@ def pattern_of(kernel: KernelModule, access: Access) -> Pattern | None:
 
 
 def repeated(kernel: KernelModule, node: ast.expr) -> Repeated | None:
-    """Return the view ``nl.broadcast_to(tile, shape)`` that an operand consists of; None if it is none, or its shape is
-    not written out as numbers.
+    """Return the view ``nl.broadcast_to(tile, shape)`` that an operand is; None for any other operand, or if the
+    shape is not written out as numbers.
     """
     if not isinstance(node, ast.Call) or kernel.callee(node) != "broadcast_to" or not node.args:
         return None

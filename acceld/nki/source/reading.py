@@ -112,8 +112,10 @@ class KernelModule(SourceReader):
         return ([(one[0], one[1]) for one in pairs], offset) if len(pairs) == len(pattern.elts) else None
 
     def _by_addresses(self, access: Access) -> Access | None:
-        """Return an access by a pattern as an access of the range of elements in which the pattern's elements lie, counted in
-        the order of memory. Return None for another access, or if a number is not known.
+        """Return an access by a pattern as an access of a contiguous range of memory that has all of the pattern's
+        elements.
+
+        Return None for an access without a pattern, or if a number is not known.
         """
         given = self.given_pattern(access)
         if given is None:
@@ -514,12 +516,11 @@ def _is_apart_along(
     trips: Mapping[str, int | None],
     moving: frozenset[str],
 ) -> bool:
-    """Tell whether, along axis ``axis``, the iterations of the loop ``variable`` use separate ranges: each iteration
-    moves on by at least the width of the range that all ``accesses`` cover.
+    """Tell whether the iterations of the loop ``variable`` use separate ranges of axis ``axis``: from one iteration
+    to the next, the range that all ``accesses`` cover moves on by at least its own width.
 
-    ``moving`` has the variables of the loop and of the loops in it. Another number, such as an outer loop's variable or
-    the program's number, is the same in all iterations. If it shifts all accesses by the same distance, it does not
-    matter.
+    ``moving`` has the variables of the loop and of the loops inside it. Any other number, such as an outer loop's
+    variable, is the same in all iterations, and may shift all accesses by the same distance.
     """
     steps, least, most = set[int](), set[int](), set[int]()
     begins = [access.dims[axis].begin for access in accesses if access.dims is not None]

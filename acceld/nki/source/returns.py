@@ -100,10 +100,10 @@ def _is_allowed(node: ast.AST) -> bool:
 def _write_out(
     text: SourceText, edits: Edits, node: ast.AST, functions: Mapping[str, ast.FunctionDef], own: set[str]
 ) -> bool:
-    """Add to ``edits`` the returned expressions in place of the outermost calls of ``functions`` in ``node``. Return
+    """Add to ``edits`` the returned expression in place of each outermost call of ``functions`` in ``node``. Return
     True if there is such a call.
 
-    ``own`` has the names that have another meaning in ``node`` than in the file.
+    ``own`` has the names that mean something else in ``node`` than at the top of the file.
     """
     match node:
         case ast.Call(func=ast.Name(id=name)) if name in functions and name not in own:

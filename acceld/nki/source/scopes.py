@@ -33,7 +33,7 @@ _Scope = tuple[int, int]
 def with_own_names(source: str) -> str:
     """Return ``source`` with a new name for each second meaning of a name in a function.
 
-    Return ``source`` itself if it does not parse, or if no name has two meanings that are apart.
+    Return ``source`` itself if it does not parse, or if no name has two meanings in separate parts of a function.
     """
     try:
         tree = parsed(source)
@@ -96,7 +96,7 @@ def _scopes(text: SourceText, function: ast.FunctionDef, names: set[str]) -> dic
 
 def _bound(statement: ast.stmt) -> str:
     """Return the name to which a statement alone gives a new meaning: the target of an assignment or the variable of a
-    loop, unless the new value depends on the old one. Empty for other statements.
+    loop, unless the new value depends on the old one. Return "" for other statements.
     """
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.For(target=ast.Name(id=name), iter=value):
@@ -105,7 +105,7 @@ def _bound(statement: ast.stmt) -> str:
 
 
 def _outermost(scopes: list[_Scope]) -> list[_Scope]:
-    """Return the scopes that lie in no other one, in the order of the source."""
+    """Return the scopes that lie inside no other scope, in the order of the source."""
     kept: list[_Scope] = []
     for one in sorted(scopes, key=lambda scope: (scope[0], -scope[1])):
         if not kept or one[0] >= kept[-1][1]:
@@ -114,8 +114,10 @@ def _outermost(scopes: list[_Scope]) -> list[_Scope]:
 
 
 def _fixed(function: ast.FunctionDef) -> set[str]:
-    """Return the names of a function that can not be changed: its parameters, names in texts that are put together, and names
-    that a generator reads only when it is asked for its next value. All names are fixed where a call asks for names.
+    """Return the names of a function that must not be renamed.
+
+    These are its parameters, names in strings that are put together at run time, and names that a generator reads
+    only when it is asked for its next value. All names are fixed if a call looks up names, such as ``locals()``.
     """
     found = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
     for node in walked(function):

@@ -92,8 +92,8 @@ class ParsedText(SourceText):
         return at
 
     def _calls(self, at: int) -> bool:
-        """Tell whether the parenthesis at offset ``at`` opens the arguments of a call: it stands right after an
-        operand.
+        """Tell whether the parenthesis at offset ``at`` opens the arguments of a call, because it stands right after
+        an operand.
         """
         before = self.source[self.line_start(at) : at].rstrip(_SPACE)
         word = _LAST_WORD.search(before)

@@ -109,11 +109,11 @@ class Dim:
         without: str,
         shift: Affine = Affine(),  # noqa: B008  # frozen
     ) -> tuple[int, int] | None:
-        """Return the least and the greatest element that the index covers while the loop variable ``without`` is zero,
-        counted from the element ``shift`` on.
+        """Return the least and the greatest element that the index covers while the loop variable ``without`` is
+        zero.
 
-        ``trips`` has the numbers of iterations of the other loops, by variable. The result is None if a number that is
-        needed is not known.
+        Elements are counted from element ``shift`` on. ``trips`` has the number of iterations of every other loop, by
+        its variable. Return None if a number is needed that is not known.
         """
         assert self.begin is not None
         begin = self.begin - shift
@@ -295,7 +295,7 @@ class Buffer:
 
     @property
     def is_written_out(self) -> bool:
-        """Tell whether the declaration gives the shape as a tuple or list of extents."""
+        """Tell whether the declaration writes the shape as a tuple or list of extents, and not as a name."""
         return isinstance(self.declaration.args.get("shape"), ast.Tuple | ast.List)
 
 
@@ -335,7 +335,9 @@ def names_in(node: ast.AST) -> tuple[ast.Name, ...]:
 
 
 def uncached_names_in(node: ast.AST) -> list[ast.Name]:
-    """Return the names that :func:`names_in` returns, without keeping ``node``. This saves memory for a whole module."""
+    """Return what :func:`names_in` returns, but do not keep the result for later calls. This saves memory if ``node``
+    is a whole module.
+    """
     found: list[ast.Name] = []
     _collect(node, found)
     return found
@@ -465,7 +467,7 @@ def called(function: ast.expr) -> str:
 
 
 def call_arguments(function: ast.FunctionDef, call: ast.Call) -> tuple[dict[str, ast.expr], dict[str, ast.expr]] | None:
-    """Return (what a call gives to parameters of ``function``, in order; the defaults of the other parameters), by name.
+    """Return (arguments of a call by parameter of ``function``, defaults of the parameters that the call leaves out).
 
     Return None if the arguments do not fit the parameters, or are not written out one by one.
     """

@@ -21,8 +21,8 @@ from acceld.nki.timing.value_numbering import Stream
 class _Write:
     """One destination of an instruction that writes tiles with addresses.
 
-    The lists ``blocks`` and ``turns`` have one entry for each execution: the number of the block that is written, and
-    the number of the iteration of the loops around the buffer's declaration.
+    ``blocks`` and ``turns`` have one entry for each execution. An entry of ``blocks`` is the number of the block that
+    is written. An entry of ``turns`` counts the iterations of the loops around the buffer's declaration.
     """
 
     cells: CellAccess
@@ -67,8 +67,8 @@ class _Places:
         """For each rectangle of memory, all recorded rectangles that overlap it."""
 
     def written(self, writes: list[_Write | None], turn: int, outs: tuple[int, ...]) -> set[int]:
-        """Record the values that one execution writes, and return the values of other tiles that were stored at the
-        same addresses before.
+        """Record the values that one execution writes. Return the values of other tiles that it overwrites at the
+        same addresses.
         """
         found: set[int] = set()
         position = 0
@@ -88,8 +88,8 @@ class _Places:
         return found
 
     def _freed(self, place: Rectangle, tile: tuple[int, int, int]) -> set[int]:
-        """Return the values of other tiles that overlap ``place``. Tiles that lie entirely inside ``place`` are
-        forgotten.
+        """Return the numbers of the values in other tiles that overlap ``place``. Tiles that lie entirely inside
+        ``place`` are forgotten.
         """
         found: set[int] = set()
         if place not in self._beside:

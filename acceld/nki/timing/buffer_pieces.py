@@ -189,7 +189,7 @@ def _row_bytes(buffer: Buffer, grain: list[int]) -> int:
 
 
 def _share(buffer: Buffer, grain: list[int]) -> float:
-    """Return the share of a tile's partitions that one cell spans; 0 in HBM."""
+    """Return the part of a tile's partitions that one cell spans, from 0 to 1; 0 for a buffer in HBM."""
     axis = buffer.partition_axis
     if axis < 0 or not buffer.elements:
         return 0.0
@@ -197,11 +197,11 @@ def _share(buffer: Buffer, grain: list[int]) -> float:
 
 
 def _bank_share(buffer: Buffer, grain: list[int], accesses: Iterable[Access], trips: Mapping[int, int]) -> float:
-    """Return the factor for the bytes of a row of a cell in PSUM. With this factor all cells of a tile in the same
-    columns count once, and a tile that is smaller than a bank counts as a whole bank.
+    """Return the factor by which the bytes of a row of a PSUM cell are multiplied.
 
-    Partitions that the program never accesses have no cells to count: a bank of which one row is used is taken all the
-    same.
+    With this factor, the cells of a tile that have the same columns count as one, and a tile smaller than a bank
+    counts as a whole bank. Cells exist only for partitions that the program accesses, but a bank is occupied even if
+    only one of its rows is used.
     """
     axis = buffer.partition_axis
     if axis < 0 or not buffer.elements:

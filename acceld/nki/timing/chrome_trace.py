@@ -14,7 +14,8 @@ _MOST_SLICES = 200_000
 def chrome_trace(line: Timeline) -> dict[str, Any]:
     """Return the trace as data for JSON; times are in microseconds.
 
-    A trace of an extrapolated timeline has tracks without slices, because its operations are not known.
+    The tracks of an extrapolated timeline are empty, because a timeline that is extrapolated has no single
+    operations.
     """
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": f"{line.chip} (simulated, {line.model})"}}

@@ -117,12 +117,11 @@ def _short(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, 
 
 
 def _beside(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, int]:
-    """Return, by position, how many iterations one machine instruction covers in a loop whose tiles lie side by
-    side.
+    """Return, by position, how many iterations one machine instruction covers in a loop whose tiles lie side by side.
 
-    The compilers of later chips let one instruction cover as many iterations as fill a bank of PSUM. Each tile
-    must be declared in the loop, or begin where the tile of the previous iteration ends. Products are not merged,
-    but the results of several products share one bank.
+    The compilers of Trainium 2 and later chips let one instruction cover as many iterations as fill a bank of PSUM.
+    Each tile must be declared in the loop, or begin where the tile of the previous iteration ends. Products are not
+    merged, but the results of several products share one bank.
 
     Some tiles can not grow: a product's stationary operand, and every tile that an unmerged instruction uses.
     Instructions with such a tile are not merged.
@@ -225,13 +224,13 @@ TWIN = "twin"
 
 
 def sums_apart(program: Program) -> Program:
-    """Return ``program`` with each activation that also reduces split into two instructions, as the compilers of later
-    chips split it.
+    """Return ``program`` with each activation that also reduces split into two instructions, because the compilers of
+    later chips split it.
 
-    One of the two instructions writes the tile, and the other writes the sums. Each of them has operands of its own,
-    which are loaded and computed for it alone. Source: the counters of KDA's two kernels with such an activation count
-    products, copies out of PSUM and bytes read twice, and bytes written once. If no activation has both a tile and sums
-    that are used, the result is ``program`` itself.
+    One instruction writes the tile, and the other writes the sums. Each loads and computes its operands for itself.
+    Return ``program`` itself if no activation has both a tile and sums that are used. Source: in KDA's two kernels
+    with such an activation, the chip's counters show products, copies out of PSUM and bytes read twice, and bytes
+    written once.
     """
     nodes = [node for node, _ in program.walk()]
     used = {src.buffer for node in nodes for src in node.srcs if isinstance(src, Access)}

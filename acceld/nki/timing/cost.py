@@ -55,7 +55,7 @@ MATMUL_COLUMNS = 512
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of one execution of an instruction."""
+    """The cost of one execution of an instruction: its engine, its times, and the work that it does."""
 
     engine: Engine
     busy_us: float = 0.0
@@ -187,8 +187,8 @@ class CostModel:
     # DMA
 
     def quarters(self, tile: Access, descriptors: int) -> tuple[int, int]:
-        """Return (the quarters of the DMA engines that move ``tile``, the number of engines in use). The quarters are
-        bits; 0 stands for all.
+        """Return (the quarters of the DMA engines that move ``tile``, the number of engines in use). A quarter is one
+        bit of the number; 0 stands for all quarters.
 
         Each engine serves eight partitions of SBUF and takes eight descriptors at a time (AWS's page "DMA overview").
         Rows that are divided into many descriptors use all engines. A tile of at most 32 partitions is taken to begin
@@ -438,10 +438,10 @@ class CostModel:
         raise MissingRule(f"no cost rule for {op} (line {instruction.line})", hint="add one in acceld.nki.timing.cost")
 
     def _two_tiles_factor(self, instruction: Instruction, n: float, handed_over: bool) -> float:
-        """Return the cycles in which the vector engine computes an element of two tiles.
+        """Return how many cycles the vector engine takes for each element of an operation on two tiles.
 
-        The factor is 2 if both tiles are in SBUF, and 1 if one is in PSUM or has one element in each partition. Fast
-        modes for 16-bit values halve it.
+        The factor is 2 if both tiles are in SBUF, and 1 if one of them is in PSUM or has one element in each
+        partition. Fast modes for 16-bit values halve the factor.
         """
         width = prod(instruction.dsts[0].shape[1:])
         is_merged = n > width  # one machine instruction covers the columns of several iterations
@@ -537,7 +537,7 @@ def recast_buffers(program: Program) -> frozenset[int]:
 
 
 def _reached(begin: Iterable[int], edges: Mapping[int, Iterable[int]]) -> set[int]:
-    """Return the nodes of a graph that can be reached from the nodes ``begin``, these included."""
+    """Return the nodes of a graph that can be reached from the nodes ``begin``, including ``begin``."""
     found, left = set(begin), list(begin)
     while left:
         new = [one for one in edges.get(left.pop(), ()) if one not in found]

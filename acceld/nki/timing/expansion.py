@@ -62,15 +62,17 @@ class Accumulator:
 
 @dataclass(slots=True)
 class Template:
-    """One instruction of the program, with the cost and the cells of each of its executions."""
+    """One instruction of the program, with the cost of each of its executions, and the cells that each execution
+    reads and writes.
+    """
 
     number: int
     instruction: Instruction
     engine: Engine
     costs: list[Cost]
     variants: list[int] | None
-    """The index in ``costs`` of each execution's cost; -1 for an execution that the mask excludes. None if all
-    executions have the first cost.
+    """The index in ``costs`` of each execution's cost; -1 for an execution that the mask excludes. The field is None
+    if all executions have the first cost.
     """
     reads: list[CellAccess]
     writes: list[CellAccess]
@@ -125,7 +127,9 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A program with all that is needed to expand it into events."""
+    """A program with all that is needed to unroll it into events: the template of each instruction, and the cells of
+    each buffer.
+    """
 
     program: Program
     templates: dict[int, Template]
@@ -221,8 +225,10 @@ class _RegisterValues:
         return found
 
     def _using(self, body: Sequence[Node], numbers: Iterator[int], trips: Mapping[int, int]) -> list[_Step]:
-        """Return the instructions of ``body`` that use registers, as (number, instruction), nested in their loops, as
-        (iterations, content).
+        """Return the instructions of ``body`` that use registers.
+
+        An instruction is returned as (its number, the instruction). A loop is returned as (number of iterations, what
+        its body contains, in the same form).
         """
         steps: list[_Step] = []
         for node in body:
@@ -259,7 +265,7 @@ _Step = tuple[int, "Instruction | list[_Step]"]
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """The loops around an instruction, outermost first."""
+    """The loops around an instruction, outermost first, and what their iterations mean for the instruction."""
 
     loops: tuple[Loop, ...]
     space: tuple[tuple[int, int], ...]
@@ -392,7 +398,7 @@ class _Templates:
         self.costs: dict[object, Cost] = {}
 
     def template(self, number: int, node: Instruction, around: _Around, merged: int) -> Template:
-        """Return the template of instruction ``number``. One machine instruction does ``merged`` of its iterations."""
+        """Return the template of instruction ``number``. One machine instruction covers ``merged`` iterations of it."""
         space = around.space
         if node.op == "memset" and node.attr("lazy"):
             return Template(
@@ -633,10 +639,11 @@ def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel)
 
 
 def _views(nodes: Iterable[tuple[Instruction, object]]) -> dict[int, Access]:
-    """Return the tile that a view shows, by the view's buffer id. A view has another dtype than its tile.
+    """Return the tile behind each view, by the buffer id of the view. A view reads the bits of a tile as another
+    dtype.
 
-    An instruction that reads or writes the view reads or writes the tile. So a later write to the tile waits for the
-    readers of the view, and a write to the view waits for the readers of the tile.
+    An access of the view counts as an access of the tile. So a later write to the tile waits for the readers of the
+    view, and a write to the view waits for the readers of the tile.
     """
     found: dict[int, Access] = {}
     for node, _ in nodes:

@@ -275,8 +275,8 @@ def _is_sooner(one: _Server, busy: float, other: _Server, usual: float, ready: f
 def _transferred(
     queues: Iterable[_Server], number: int, ready: float, busy: float, why: int, window: int
 ) -> tuple[float, float, int]:
-    """Place a transfer in all of ``queues``. Return its earliest begin, its latest end, and the cause of the latest
-    end.
+    """Place a transfer in every one of ``queues``. Return its earliest begin in a queue, its latest end, and the
+    cause of the latest end.
     """
     first, finish, reason = -1.0, -1.0, why
     for queue in queues:
@@ -305,14 +305,18 @@ def _queues(quarters: Mapping[int, int], engines: int) -> dict[int, tuple[int, .
 
 
 def _of_busiest(machine: Machine) -> Mapping[int, tuple[int, float]]:
-    """Return the choices of another engine, for the operations whose usual engine has the most work of all engines."""
+    """Return the alternative engines of operations, but only of operations whose usual engine has more work than all
+    other engines.
+    """
     work = machine.engine_us()
     busiest = work.index(max(work))
     return {number: choice for number, choice in machine.choices.items() if machine.engine[number] == busiest}
 
 
 def _note(holes: deque[_Gap], hole: _Gap) -> None:
-    """Append a gap that ends later than all gaps in ``holes``. Beyond MOST_GAPS gaps, the oldest gap is dropped."""
+    """Append ``hole``, which ends later than all gaps in ``holes``. If there are more than MOST_GAPS gaps, drop the
+    oldest.
+    """
     holes.append(hole)
     if len(holes) > MOST_GAPS:
         holes.popleft()

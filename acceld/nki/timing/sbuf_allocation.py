@@ -239,8 +239,8 @@ class _Planner:
         self.now = -1
 
     def _psum_shares(self) -> dict[int, deque[list[float]]]:
-        """Return the space in PSUM for each line that writes there: all of PSUM for a single line; if there are
-        several, at least half of PSUM for each.
+        """Return the share of PSUM that each line which writes PSUM may use: all of PSUM for a single such line; at
+        least half of PSUM for each of several lines.
 
         Lines do not wait for each other's readers, because compilers and kernels alike assign banks to tiles by name.
         """
@@ -364,7 +364,7 @@ class _Planner:
             saved[value] = -1
 
     def _emit(self, operation: _Operation, waits: list[int]) -> int:
-        """Append an operation, with those that the compiler adds to it.
+        """Append an operation, and the operations that the compiler adds to it.
 
         Return the number of the operation after which the results are ready.
         """
@@ -433,7 +433,7 @@ class _Planner:
         self._advance((value,), (self.upcoming[value],))
 
     def _touch(self, value: int, repeated: int) -> None:
-        """Record a use of ``value`` now. A value that was used recently is dropped later than others.
+        """Record a use of ``value`` now, because a value that was used recently is dropped later than others.
 
         ``repeated`` is 1 if the kernel loads or computes the value again before the next use.
         """
@@ -456,8 +456,8 @@ class _Planner:
             heappush(self.warm, (worth, self.order, value))
 
     def _hopeless(self, value: int) -> bool:
-        """Tell whether SBUF can not hold ``value`` until its next use, because the kernel writes too much
-        before it.
+        """Tell whether SBUF can not hold ``value`` until its next use, because the kernel writes too many other bytes
+        before that use.
         """
         written = self.written
         return written[self.upcoming[value] >> 1] - written[self.now] > HOPELESS * self.limit
@@ -483,7 +483,9 @@ class _Planner:
         return kind.row * 128 / self.chip.dma_bytes_per_us
 
     def _cost_to_reload(self, kind: Kind) -> float:
-        """Return the microseconds to restore a dropped value that the kernel does not compute again."""
+        """Return the microseconds to load a dropped value again from HBM, where the kernel does not compute it a
+        second time.
+        """
         transfer = self._transfer_us(kind)
         return transfer if kind.loaded else 2 * transfer
 
@@ -616,8 +618,8 @@ class _Planner:
 
     @cached_property
     def footprint(self) -> dict[int, float]:
-        """Return the bytes of a partition that all distinct values of an instruction take together, for each
-        instruction.
+        """Return the bytes of a partition that all distinct values of an instruction take together. The list has one
+        entry for each instruction.
         """
         stream = self.stream
         totals: dict[int, float] = defaultdict(float)
@@ -692,5 +694,5 @@ _Figure = TypeVar("_Figure")
 
 
 def _by_value(stream: Stream, figures: Sequence[_Figure]) -> list[_Figure]:
-    """Return a list with the figure of each value, where ``figures`` has one figure for each kind of values."""
+    """Return a list with one figure for each value. ``figures`` has one figure for each kind of values."""
     return [figures[kind] for kind in stream.value_kind]

@@ -83,7 +83,9 @@ class HotSpot:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The prediction for one program. Counters have the names and definitions of neuron-profile."""
+    """The predicted latency of one program, with its parts and counters. Counters have the names and definitions of
+    neuron-profile.
+    """
 
     chip: str
     api: str
@@ -220,8 +222,9 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
 
 
 def _as_read(program: Program, dropped: Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers of the instructions ``dropped`` in the kernel's own program, without the instructions that
-    :func:`compiler_legacy.sums_apart` added to it.
+    """Return the instructions ``dropped`` by their numbers in the program as the kernel wrote it.
+
+    ``program`` may have further instructions, which :func:`compiler_legacy.sums_apart` added. These are left out.
     """
     added = [number for number, (node, _) in enumerate(program.walk()) if node.attr(compiler_legacy.TWIN)]
     if not added:
@@ -233,9 +236,9 @@ def as_timed(program: Program) -> tuple[Program, Mapping[int, Sequence[int]]]:
     """Return the program with fused loops, and whether the performance model counts, leaves out or merges each
     execution of each instruction.
 
-    The second result maps an instruction's number in program order to one turn (:mod:`acceld.nki.ir.turns`) for
-    each execution: counted, left out or merged. An instruction without an entry counts in full. The mapping is
-    empty if the model drops and merges nothing, or if the model can not time the program in full.
+    The second result maps an instruction's number in program order to a list with one entry for each execution:
+    counted, left out or merged (:mod:`acceld.nki.ir.turns`). An instruction without an entry counts in full. The
+    mapping is empty if the model drops and merges nothing, or if the model can not time the program in full.
     """
     params = default_params(program.api, program.chip)
     if program.lnc == cores.CORES:
@@ -492,7 +495,7 @@ class _Written:
 
 
 def _as_written(program: Program, prepared: Prepared, model: CostModel, full: Mapping[int, int]) -> _Written:
-    """Return the numbers of instructions, bytes and array passes of the program as the source has it, before the
+    """Return how many instructions, bytes and array passes the program has as its source is written, before the
     compiler changes it.
     """
     counts: dict[str, int] = defaultdict(int)
@@ -524,7 +527,7 @@ def _as_written(program: Program, prepared: Prepared, model: CostModel, full: Ma
 
 
 def _critical_path(machine: Machine, times: Schedule) -> tuple[PathStep, ...]:
-    """Return the 20 longest steps of the critical path, longest first."""
+    """Return the 20 steps of the critical path that take the most time, longest first."""
     steps = [PathStep(line, ENGINES[engine].value, us) for (line, engine), us in times.path_us(machine).items()]
     return tuple(sorted(steps, key=lambda step: (-step.us, step.line, step.engine))[:20])
 
@@ -562,7 +565,7 @@ def _issued(transfers: int, params: TimelineParams) -> str:
 def _unproven(
     program: Program, params: TimelineParams, found: Binding | None, launch: float, latency: float
 ) -> tuple[str, ...]:
-    """Return texts on the parts of the latency that no measured kernel confirms."""
+    """Return a text for each part of the latency that no measured kernel confirms."""
     turned = sorted(
         {
             node.line

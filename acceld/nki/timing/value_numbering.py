@@ -91,7 +91,7 @@ and the cells whose values lie elsewhere.
 
 @dataclass(slots=True)
 class _Site:
-    """One instruction in the tree of loops, with the tables that its executions read."""
+    """One instruction in the tree of loops, with what its executions read: their cells and costs."""
 
     template: Template
     reads: list[_Cells]
@@ -311,7 +311,9 @@ class _Expander:
         return overwritten
 
     def _move(self, template: Template, at: int, outs: tuple[int, ...]) -> None:
-        """Record, for the cells that a repeat writes, where their value was first written, if that is another cell."""
+        """Record where the values that a repeat writes were first written, if a value was first written to another
+        cell.
+        """
         position = 0
         for access in template.writes:
             base, moved = access.bases[at], self.moved[access.buffer]
@@ -333,16 +335,16 @@ class _Expander:
         raise ValueError("no cell holds the value of an accumulator")
 
     def _read_together(self, cells: list[int], moved: _Moved) -> None:
-        """Record the instructions whose repeats scattered the values of ``cells``, if these values, which one access
-        reads together, do not lie side by side.
+        """Check one access that reads the values of ``cells`` together. If repeats have scattered these values,
+        record the instructions of these repeats.
         """
         places = [moved.get(cell) for cell in cells]
         if len({place and place[:2] for place in places}) > 1:
             self.scattered.update(place[2] for place in places if place)
 
     def _made(self, site: _Site, event: int) -> tuple[int, ...]:
-        """Return numbers for the new values of an execution: one for each cell that it writes, and one for its
-        accumulator if it uses one.
+        """Return the numbers of the new values of an execution: one for each cell that it writes, and one for its
+        accumulator if it uses an accumulator.
         """
         kinds, events = self.stream.value_kind, self.stream.value_event
         begin = len(kinds)

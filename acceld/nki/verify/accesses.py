@@ -63,7 +63,7 @@ class Accesses:
     def _memory(self) -> None:
         """Check that the tensors in HBM fit into one core's share of HBM, or with LNC 2 into the share of two cores.
 
-        Each tensor counts once, also if both cores use it.
+        A tensor that both cores use counts only once.
         """
         inside = [buffer for buffer in self.report.program.buffers if buffer.space is Space.HBM]
         total = sum(buffer.elements * DTYPE_BYTES[buffer.dtype] for buffer in inside)
@@ -128,9 +128,9 @@ class Accesses:
             self._in_one_bank(instruction)
 
     def check_arguments(self, instruction: Instruction) -> None:
-        """Check only those tiles of an instruction without mask that are in HBM.
+        """Check those tiles of an instruction without a mask that lie in HBM.
 
-        That suffices for an instruction that differs from one which has passed :meth:`check` only in its tiles in HBM.
+        That suffices if an equal instruction has passed :meth:`check` before, and only tiles in HBM differ.
         """
         for access in instruction.accesses:
             if self.report.buffer(access).space is Space.HBM:
@@ -310,10 +310,9 @@ class Accesses:
             )
 
     def _values(self, start: Affine, modulus: int) -> Iterator[int]:
-        """Yield, for each remainder modulo ``modulus`` that ``start`` has in some iteration, one value of ``start``
-        with it.
+        """Yield one value of ``start`` for each remainder modulo ``modulus`` that ``start`` has in some iteration.
 
-        If no loop changes the remainder, the only value is the constant.
+        If no loop changes the remainder, yield only the constant part.
         """
         loops = [(loop, coef) for loop, coef in start.terms if coef % modulus and self.trips[loop] > 1]
         spans = [min(self.trips[loop], modulus // gcd(coef, modulus)) for loop, coef in loops]
@@ -397,10 +396,10 @@ class Accesses:
         )
 
     def _places(self, number: int) -> list[range]:
-        """Return the ranges of partitions that a tensor with ``number`` partitions may occupy, counted in quarters of
+        """Return the ranges of partitions that a tensor of ``number`` partitions may occupy, counted in quarters of
         all partitions.
 
-        A tensor occupies a single quarter, two adjacent quarters, or all four.
+        A tensor occupies a single quarter, two adjacent quarters, or all four quarters.
         """
         buffer, quarter = self.report.program.buffers[number], self.rules.chip.partitions // _QUARTERS
         taken = -(-buffer.shape[buffer.partition_axis] // quarter)

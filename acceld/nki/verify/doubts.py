@@ -112,8 +112,10 @@ def _of_size(program: Program) -> Iterator[Notice]:
 
 
 def _of_legacy(program: Program) -> Iterator[Notice]:
-    """Yield notes on two forms of the legacy API: an addition in place in an affine loop, and a tile that a sequential
-    loop writes as a whole although the tile is declared outside of the loop.
+    """Yield notes on two constructs of the legacy API.
+
+    One is an addition in place in an affine loop. The other is a tile that a sequential loop writes as a whole
+    although the tile is declared outside of the loop.
     """
     written: dict[tuple[int, int], bool] = {}
     """True while the first use of a buffer in an iteration of a loop was a write of the whole buffer, by loop and

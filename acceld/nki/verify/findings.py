@@ -42,8 +42,8 @@ class Report:
             raise TooMany
 
     def tick(self) -> None:
-        """Raise TooMany after adding a finding if the verification has passed its deadline. Long checks call this now
-        and then.
+        """Raise TooMany if the verification has passed its deadline, after adding a finding about the deadline. Long
+        checks call this method regularly.
         """
         if time.monotonic() > self.deadline:
             self.add(

@@ -298,9 +298,9 @@ def _moved(steps: Sequence[int], strides: tuple[int, ...]) -> int:
 def _reached(moves: Sequence[tuple[int, int]], start: Array | None = None) -> Array:
     """Return the sorted positions that an access reaches.
 
-    Each pair (count, step) in ``moves`` adds 0 to count - 1 steps to a position. ``start`` has the positions to begin
-    at; None for 0. If there are too many positions, the result is all numbers between the least and the greatest
-    position.
+    From each position in ``start`` (0 if ``start`` is None), each pair (count, step) of ``moves`` reaches the
+    positions that are 0 to count - 1 steps away. If there are too many positions, return all numbers between the
+    least and the greatest position.
     """
     found = np.zeros(1, np.int64) if start is None else start
     for count, step in moves:
@@ -319,7 +319,7 @@ def _span(numbers: Array | slice) -> _Span:
 
 
 def _run(numbers: Array) -> Array | slice:
-    """Return the distinct numbers, sorted; as a slice if they are consecutive."""
+    """Return the distinct numbers in sorted order. If they are consecutive, return them as a slice."""
     found = np.unique(numbers)
     if found.size and found[-1] - found[0] + 1 == found.size:
         return slice(int(found[0]), int(found[-1]) + 1)

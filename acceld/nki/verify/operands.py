@@ -204,7 +204,7 @@ class Operands(InstructionCheck):
                 )
 
     def _names(self, instruction: Instruction) -> list[str]:
-        """Return the ALU functions that an instruction names, except those that :meth:`_functions` refuses."""
+        """Return the ALU functions that an instruction names. Functions that :meth:`_functions` refuses are left out."""
         known = {} if self.rules.legacy else FUNCTIONS.get(instruction.op, {})
         named = {key: instruction.attr(key) for key in ("op", "op0", "op1") if instruction.attr(key) is not None}
         return [str(name) for key, name in named.items() if key not in known or name in known[key]]
@@ -265,7 +265,8 @@ class Operands(InstructionCheck):
             )
 
     def _widens(self, instruction: Instruction) -> bool:
-        """Tell whether the instruction is a transpose by the tensor engine from 16 bits to float32.
+        """Tell whether the instruction is a transpose by the tensor engine that reads 16-bit values and writes
+        float32.
 
         AWS's reference of nki.isa excludes such a transpose, but kernels that ran on a chip have it.
         """

@@ -225,7 +225,9 @@ class State:
         return tuple(lows), tuple(highs)
 
     def _defined(self, buffer: Buffer, uses: Sequence[Use]) -> None:
-        """Add a finding for each read before which no write can have happened. Some undefined reads are not found."""
+        """Add a finding for each read before which no write can have happened. The search does not find every
+        undefined read.
+        """
         writes = [
             _Write(use, order, *self._bounds(use.access))
             for order, use in enumerate(uses)
@@ -383,8 +385,9 @@ def _on_another_core(one: Use, other: Use) -> bool:
 
 
 def _needs_value(use: Use) -> bool:
-    """Tell whether a use needs the values that the buffer held before. A product with accumulate 'auto' does not: its
-    first write to an element overwrites.
+    """Tell whether a use needs the values that the buffer had before.
+
+    A product with accumulate 'auto' does not need them, because its first write to an element overwrites.
     """
     if not use.reads:
         return False

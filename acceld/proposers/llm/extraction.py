@@ -176,7 +176,7 @@ def parse_insight(answer: str) -> InsightText | None:
 
 
 def _blocks(answer: str) -> Iterator[tuple[str, bool]]:
-    """Yield each fenced block in order: its text, and True if a closing fence ends it."""
+    """Yield each fenced block in order: its text, and whether a closing fence ends it."""
     lines: list[str] = []
     mark = ""
     for line in answer.splitlines():

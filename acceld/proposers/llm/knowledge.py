@@ -18,8 +18,9 @@ LINE = 120
 
 @lru_cache(maxsize=64)
 def knowledge_of(api: str, chip: str, mistakes: str, level: KnowledgeLevel) -> str:
-    """Return the facts that every prompt for a language and a chip has: the chip's figures and frequent mistakes. At
-    the level ``full`` all calls of the language are facts too.
+    """Return the facts that every prompt for a language and a chip has: the chip's figures and frequent mistakes.
+
+    At the level ``full``, the facts also have all calls of the language.
     """
     if level == "none":
         return ""

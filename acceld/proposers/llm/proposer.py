@@ -194,11 +194,10 @@ class LLMProposer:
     async def _parsed_plan(self, request: PlanRequest, values: Values, tags: Tags) -> tuple[Completion, PlanText]:
         """Return the planner's answer, and the plan in it.
 
-        A model whose answer is empty, or has a header alone, is asked once more. Where both such answers are stored,
-        because a run is resumed after them, the model is asked once more than before: a stored answer never gets
-        better.
+        If the answer is empty or has nothing but a header, the model is asked once more. If a resumed run finds two
+        such answers stored, the model is asked a third time, because a stored answer never gets better.
 
-        :raises LLMEmpty: the last answer was empty too, or a header alone.
+        :raises LLMEmpty: the last answer was empty too, or had nothing but a header.
         """
         api, asked, longer = request.problem.api, 0, False
         while True:
@@ -271,8 +270,8 @@ class LLMProposer:
         return Attempt(plan=plan.id, index=request.index, text=text, reason=reason)
 
     async def _worked(self, bench: Workbench, request: AttemptRequest, values: Values, tags: Tags) -> Completion:
-        """Let the executor use tools, and return its final answer. Each turn of the executor is a call that is
-        recorded and paid like any other.
+        """Let the executor use tools, and return its final answer. Each answer on the way is a call of the model that
+        is recorded and paid like any other.
         """
         spent, done = Spent(), list[str]()
         while True:
@@ -301,8 +300,9 @@ class LLMProposer:
             spent.add(answer.usage, self._cost_usd(answer.usage, request.seed), time.monotonic() - started_s)
 
     def _cost_usd(self, usage: Usage, seed: int) -> float | None:
-        """Return what the used tokens cost at most, in USD: the price of the executor's most expensive model. None if
-        the price of one of its models is not known.
+        """Return the greatest cost of the used tokens in USD, at the price of the executor's most expensive model.
+
+        Return None if the price of one of its models is not known.
         """
         prices = [self._price(name, usage.input_tokens) for name in self._roles.of("executor").order(seed)]
         known = [price.cost_usd(usage) for price in prices if price is not None]
@@ -386,17 +386,17 @@ class LLMProposer:
         }
 
     def _level(self, api: str) -> KnowledgeLevel:
-        """Return how many facts prompts for an API have: the configured level, but ``full`` in place of ``calls`` if
-        all models have a prompt cache.
+        """Return how many facts the prompts for an API have: the configured level.
 
-        Some providers cache only prompts of at least 4,096 tokens. The part of a prompt that all problems share has so
-        many tokens only with all calls of NKI. A cached token costs a tenth of an uncached token.
+        If all models have a prompt cache, the level ``full`` takes the place of ``calls``. Some providers cache only
+        prompts of at least 4,096 tokens, and only with all calls of NKI is the part that all problems share so long.
+        A cached token costs a tenth of an uncached token.
         """
         return "full" if self._knowledge == "calls" and self._roles.all_warmed and api in API_CHIPS else self._knowledge
 
     def _answer_form(self, api: str, base: str = "", text: str = "") -> str:
-        """Return the text that tells a model what to answer: a whole file, or for a long kernel edits of the kernel
-        that the prompt calls ``base``.
+        """Return the text that tells a model what to answer: a whole file, or edits of the kernel if that is long.
+        The prompt calls this kernel ``base``.
         """
         fence = self._prompts.language(api).settings["fence"]
         whole = f"Answer with the complete file in one ```{fence} block. It is used as it stands."
@@ -420,10 +420,10 @@ class LLMProposer:
         name: str = "",
         answer: Completion | LLMEmpty | LLMInterrupted | None = None,
     ) -> tuple[str | None, str]:
-        """Return (text of a kernel, ""), or (None, reason) without a kernel. A model whose answer has no kernel is
-        asked once more.
+        """Return (text of a kernel, ""). If the answer has no kernel, return (None, reason).
 
-        Raise LLMError if the call failed, so that the search can ask again later.
+        A model whose answer has no kernel is asked once more before. Raise LLMError if the call failed, so that the
+        search can ask again later.
         """
         if answer is None:
             try:
@@ -554,7 +554,7 @@ def _pair_speedup(pair: RewritePair) -> str:
 
 
 def _told(plan: Plan) -> str:
-    """Return a plan as the executor and the fixer read it: title, if the planner gave one, and text."""
+    """Return a plan as the executor and the fixer read it: its title, if it has one, and its text."""
     has_title = plan.title and plan.title != NO_PLAN and not plan.text.startswith(plan.title.rstrip("…"))
     return f"{plan.title}\n\n{plan.text}" if has_title else plan.text
 
@@ -579,5 +579,5 @@ def _partner(introduction: str, parent: Candidate, partner: Candidate, steps: Se
 
 
 def _optional(introduction: str, label: str, text: str) -> str | Data:
-    """Return a text as data with an introduction; "" if ``text`` is empty."""
+    """Return a text as data behind an introduction; "" if ``text`` is empty."""
     return Data(f"{label}: {introduction}", text, 12 * NOTE_CHARS) if text else ""

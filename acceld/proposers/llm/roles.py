@@ -64,8 +64,8 @@ class RoleTable:
 
     @property
     def all_warmed(self) -> bool:
-        """Return True if the provider of every model of the table caches prompts. Then the first call to a model
-        fills the cache, and later calls are cheaper.
+        """Return True if the providers of all models in the table cache prompts. The first call to such a model fills
+        the cache, so it pays to wait for that call.
         """
         return self.warmed.issuperset(self.names)
 

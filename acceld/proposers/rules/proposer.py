@@ -90,7 +90,7 @@ def rewrite(source: str, launch: Launch, site: Site, variant: Variant) -> str:
 
 
 def _is_in(site: Site, kernel: Parsed) -> bool:
-    """Tell whether a site lies in the function that was read as a kernel."""
+    """Tell whether a site lies in the function that was read as the kernel."""
     function = getattr(kernel, "function", None)
     return function is not None and function.lineno <= site.line <= function.end_lineno
 
@@ -111,7 +111,9 @@ def _findings(source: str, launch: Launch, profile: Profile | None) -> tuple[lis
 
 
 def _words_of(source: str, api: str) -> Callable[[Site], Site]:
-    """Return a function that puts the names of ``source`` into the words of a place, which rules found in its normal form."""
+    """Return a function that translates the words of a place to the names of ``source``. Rules find places in the
+    kernel's normal form, which has other names.
+    """
     if any(api in device.readers for device in ALL_DEVICES):
         return lambda site: site  # such sources have no normal form
     words = partial(with_former_names, source, normalized(source))
@@ -137,7 +139,9 @@ def places(rule: Rule, kernels: Sequence[Parsed], profile: Profile | None) -> It
 
 
 def _kept_assertions(one: Place, kernel: Parsed) -> Place:
-    """Return a place whose rewrite raises RuleRefused if the new source lacks an assertion of the kernel."""
+    """Return a place whose rewrite keeps the assertions of the kernel: it raises RuleRefused if the new source lacks
+    one of them.
+    """
     make = one.rewrite
     return one if make is None else replace(one, rewrite=lambda variant: _with_assertions(make(variant), kernel))
 
@@ -183,10 +187,11 @@ def moves(source: str, launch: Launch, profile: Profile | None = None, *, only: 
 def _through_calls(
     rules: Sequence[Rule], found: Sequence[tuple[Rule, Place]], source: str, launch: Launch, profile: Profile | None
 ) -> list[tuple[Rule, Place]]:
-    """Return the places at which rules apply to a kernel once the bodies of its file's functions stand in place of their
-    calls, without the places that were ``found`` in the kernel's own source.
+    """Return the places at which rules apply to a kernel once the bodies of its file's functions stand in place of
+    the calls.
 
-    A place has the line of the call in ``source``. Its key ends with its line in ``inlined(source)``.
+    Places that were ``found`` in the kernel's own source are left out. A place has the line of the call in
+    ``source``, and its key ends with its line in ``inlined(source)``.
     """
     whole = inlined(source)
     if whole == source or any(launch.api in device.readers for device in ALL_DEVICES):
@@ -221,8 +226,10 @@ def _through_calls(
 def _moves_at(
     found: Sequence[tuple[Rule, Place]], source: str, launch: Launch, profile: Profile | None, everywhere: str
 ) -> list[Move]:
-    """Return the moves of all variants at the places ``found`` in ``source``. For a rule that applies at all its places by a
-    single move, there is one more move, which is called ``everywhere``.
+    """Return the moves of all variants at the places ``found`` in ``source``.
+
+    If a rule may apply at all its places at once, the result also has a move that does so. ``everywhere`` is its
+    name.
     """
     listed, promises = list[Move](), defaultdict[Rule, list[float]](list)
     for rule, finding in found:
@@ -351,8 +358,8 @@ class RulesProposer(Proposer):
     async def crossed(self, request: PlanRequest) -> Plan | None:
         """Return a plan that repeats the partner's rewrites on the parent, where they apply.
 
-        None means one of five things: there is no partner, a model made one of the partner's steps, no step applies,
-        an earlier plan is the same, or the new kernel is not worth a plan.
+        Return None if there is no partner, if a model made one of the partner's steps, if no step applies, if an
+        earlier plan is the same, or if the new kernel is not worth a plan.
         """
         partner = request.partner
         if partner is None or not all(step.rewrites for step in partner.steps):
@@ -383,8 +390,9 @@ class RulesProposer(Proposer):
         return True
 
     async def findings(self, parent: Candidate, problem: Problem) -> tuple[list[Site], list[Site]]:
-        """Return (places where rules apply to a kernel, the most promising first; places where they refuse). If the kernel
-        can not be read, the one refusal says why.
+        """Return (places where rules apply to a kernel, the most promising first; places where rules refuse).
+
+        If the kernel can not be read, there is a single refusal, which says why.
         """
         kernel = parent.kernel
         profile = parent.evaluation.profile if parent.evaluation else None
@@ -572,7 +580,9 @@ class TunedRules(RulesProposer):
         return plain if len(more) >= len(own) else None
 
     def _over(self) -> Callable[[], bool]:
-        """Return a function that tells whether half of the run's remaining time has passed since this call."""
+        """Return a function that tells whether the tuning has to stop, because half of the run's remaining time has
+        passed since this call.
+        """
         if self._ends is None:
             return lambda: False
         ends = (self._now() + self._ends) / 2
@@ -580,7 +590,7 @@ class TunedRules(RulesProposer):
 
 
 class _Told:
-    """Count the kernels that a tuner has timed for one parent, and report the number from time to time."""
+    """Count the kernels that a tuner has timed for one parent, and report the count at intervals."""
 
     def __init__(
         self,
@@ -600,7 +610,7 @@ class _Told:
             await self.report()
 
     async def report(self, *, ended: bool = False) -> None:
-        """Report how many kernels were timed, and whether that was all."""
+        """Report how many kernels were timed so far. ``ended`` says that no more will be timed."""
         self._told, timed = self._now(), max(0, self._timed)
         if self._tell is not None:
             elapsed_s = round(self._told - self._began, 3)
@@ -642,7 +652,7 @@ def _sequence(
     title: str = "",
     partner: int | None = None,
 ) -> Plan:
-    """Return the plan for a sequence of rewrites. ``rules`` names the rule of each step, in the same order."""
+    """Return the plan for a sequence of rewrites. ``rules`` names the rule of each step, in the order of the steps."""
     listed = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
     count = "one rewrite" if len(steps) == 1 else f"{len(steps)} rewrites"
     return request.planned(
@@ -667,7 +677,9 @@ def _anywhere(steps: Sequence[str]) -> Counter[str]:
 
 
 def _is_suspect(steps: Counter[str], wrong: Sequence[Counter[str]]) -> bool:
-    """Return True if a sequence has every step that all wrong sequences share, or all steps of one of them."""
+    """Return True if a sequence has every step that all sequences in ``wrong`` have in common, or all steps of one of
+    these sequences.
+    """
     if not wrong:
         return False
     shared = reduce(and_, wrong)

@@ -105,16 +105,17 @@ class Rule(ABC):
     change_class: str
     """One of loop_order, tile_width, fusion, engine, spill, dma, or mixed."""
     relieves: tuple[str, ...] = ()
-    """Engines that get less work by the rewrite. Empty if the benefit of a site does not depend on how busy the engines
-    are, or already takes into account how busy they are.
+    """Engines that get less work by the rewrite. The tuple is empty if the benefit of the rewrite does not depend on
+    how busy the engines are, or already takes into account how busy they are.
     """
     everywhere: bool = False
     """True if a tuner may also apply the rule at all places by a single move, with the first variant at each place."""
 
     @abstractmethod
     def find(self, kernel: Parsed, profile: Profile | None) -> Iterator[Place]:
-        """Yield each place in ``kernel`` that matches the rule's pattern: where the preconditions are proved, with the
-        rewrite; elsewhere, with the reason to refuse.
+        """Yield each place in ``kernel`` that matches the rule's pattern.
+
+        If the preconditions are proved, the place has the rewrite. Otherwise it has the reason why the rule refuses.
         """
 
     def found(

@@ -58,7 +58,9 @@ _GENERATION = 24
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One rewrite that can be applied to a kernel: rule, variant and place, or a rule at all its places."""
+    """One change that can be applied to a kernel: a rule's variant at one place, or a rule at all places that it
+    finds.
+    """
 
     step: str
     """Name of the move; equal for the same move on another kernel."""
@@ -84,7 +86,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of trying one move."""
+    """The result of trying one move on a kernel."""
 
     new: Tuned | None = None
     """The new kernel; None if it can not be timed, or if its program was timed before."""
@@ -138,8 +140,8 @@ class Tuned:
 
     @property
     def waits(self) -> bool:
-        """Return True while another kernel of the same latency, made from this kernel, gets the further moves
-        instead.
+        """Return True while this kernel gets no further moves, because a kernel of the same latency that was made
+        from it gets them instead.
         """
         return self.tie is not None and (self.tie.is_open or self.tie.waits)
 
@@ -214,7 +216,7 @@ class Tuner:
     async def made(self, one: Tuned, place: int) -> Made | None:
         """Return the kernel that the move at position ``place`` makes.
 
-        None means that a rule refuses the move or a later step, or that this kernel was made before. Such a move
+        Return None if a rule refuses the move or a later step, or if this kernel was made before. The move then
         counts as tried.
         """
         move = (await self.moves(one))[place]
@@ -275,9 +277,9 @@ class Tuner:
     async def join(self, one: Tuned, wanted: Sequence[str]) -> Tuned | None:
         """Make the rewrites ``wanted`` on a kernel, in order, as far as they apply, and time the result.
 
-        If more of them apply before the kernel's last step, they are made there, and the step is repeated after them. None
-        means that the limit is reached, that fewer than two rewrites apply, or that the new kernel can not be timed or was
-        timed before.
+        If more of them apply before the kernel's last step than after it, they are made before that step, and the
+        step is repeated after them. Return None if the limit is reached, if fewer than two rewrites apply, or if the
+        new kernel can not be timed or was timed before.
         """
         if self.left <= 0 or self.is_over():
             return None
@@ -294,11 +296,12 @@ class Tuner:
         return self._keep(Tuned(text, (*on.steps, *steps), (*on.rules, *rules), timed, on))
 
     async def free(self, root: Tuned) -> None:
-        """Time the fastest kernel without each of its steps, one step at a time, and keep each smaller form that is as
-        fast.
+        """Remove the steps of the fastest kernel that gain nothing.
 
-        A step that paid only before a later step was made, or that :meth:`join` made with others, may gain nothing. ``root``
-        is the kernel with which the sequence began. At most one kernel for each step is timed, beyond the tuner's limit.
+        The kernel is timed without each of its steps, one at a time. A shorter sequence that is as fast is kept. A
+        step may gain nothing because it paid only until a later step was made, or because :meth:`join` made it
+        together with others. ``root`` is the kernel with which the sequence began. At most one kernel for each step
+        is timed, beyond the tuner's limit.
         """
         (best,) = self.fastest(1)
         enough_us, place = best.latency_us * (1 + _AS_FAST), len(best.steps)
@@ -317,7 +320,9 @@ class Tuner:
                 place = min(place, len(steps))
 
     def _joined(self, one: Tuned, wanted: Sequence[str]) -> tuple[Tuned, str, list[Move]]:
-        """Return the kernel to change, the changed kernel and the moves that change it, for :meth:`join`."""
+        """Return what :meth:`join` makes: the kernel to change, the changed kernel, and the moves that lead from one
+        to the other.
+        """
         text, made = repeated(one.text, wanted, self._again)
         if len(made) == len(wanted) or one.parent is None:
             return one, text, made
@@ -370,8 +375,10 @@ def repeated(text: str, wanted: Sequence[str], find: Again) -> tuple[str, list[M
 
 @lru_cache(maxsize=_REMEMBERED)
 def _made_again(text: str, name: str, find: Again) -> tuple[Move | None, str]:
-    """Return the move that makes the rewrite ``name`` on a kernel, and the new kernel; None and ``text`` if the
-    rewrite does not apply. Results are cached, because many sequences have a part in common.
+    """Return the move that makes the rewrite ``name`` on a kernel, and the new kernel. If the rewrite does not apply,
+    return None and ``text``.
+
+    Results are cached, because many sequences have a part in common.
     """
     same = [move for move in find(text, name) if anywhere(move.step) == anywhere(name)]
     for move in sorted(same, key=lambda move: abs(_line_of(move.step) - _line_of(name))):
@@ -426,14 +433,14 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
     The promised latency of a move is its kernel's latency less the share that the rule is expected to save. At first
     this share is the rule's stated benefit. The more moves of the rule are timed, the more the share is what these
     moves saved or lost. So a slower kernel with a promising move is preferred to a kernel with weak moves only. Each
-    further move of one rule on the same kernel promises less, because a rule's moves tend to save the same time. Of
-    the kernels that the same set of rules made, one at a time is extended.
+    further move of one rule on the same kernel promises less, because a rule's moves tend to save the same time.
+    Among the kernels that were made by the same set of rules, only one at a time gets further moves.
 
     Every other move is chosen by another rank: a kernel counts as faster, the less its busiest engine has to do. Such
     a kernel may be slow only because its engines wait for each other, and a later step can change that.
 
-    After each round, all moves that made some kernel faster, and that the fastest kernel lacks, are made on the fastest
-    kernel together. A kernel that needs many steps is then found in a few rounds.
+    After each round, all moves that made some kernel faster, and that the fastest kernel lacks, are made on the
+    fastest kernel together. A kernel that needs many steps is then found in a few rounds.
     """
     saved: defaultdict[str, list[float]] = defaultdict(list)
     gains: dict[str, tuple[float, str]] = {}
@@ -545,8 +552,8 @@ async def evolve(tuner: Tuner, root: Tuned) -> None:
 
 
 async def _one_step(tuner: Tuner, lines: Sequence[tuple[Tuned, Sequence[str]]]) -> list[tuple[Tuned, Sequence[str]]]:
-    """Make the first wished step of each sequence, all at the same time, and return the sequences that have steps
-    left.
+    """Make the first wished step of each sequence, all at the same time. Return the sequences that have further
+    steps.
 
     A wish is the name of a step; "" means any move. A wish that the kernel does not offer is skipped.
     """

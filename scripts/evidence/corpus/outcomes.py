@@ -126,7 +126,7 @@ def _child(trial: Trial, pipe: Connection) -> None:
 
 
 def _failure(error: BaseException) -> tuple[State, str]:
-    """Return the stage and the reason for an error, which is the simulator's fault or the test's."""
+    """Return the stage and the reason for an error. The error is a fault of the simulator, or of the test."""
     frames = list(traceback.walk_tb(error.__traceback__))
     text = f"{type(error).__name__}: {error}"
     if not frames:

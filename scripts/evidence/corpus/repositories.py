@@ -44,7 +44,7 @@ OTHERS_STATE = {
 
 
 def folder(variable: str) -> Path | None:
-    """Return the checkout that an environment variable names; None if the variable is not set."""
+    """Return the folder of the checkout that an environment variable names; None if the variable is not set."""
     named = os.environ.get(variable)
     return Path(named).resolve() if named and Path(named).is_dir() else None
 
@@ -60,8 +60,9 @@ def load(path: Path, name: str) -> ModuleType:
 
 
 def compared(host: Host, right: bool) -> tuple[State, str]:
-    """Return the last stage of a test whose kernels ran: with right results, with wrong ones, or without a
-    comparison.
+    """Return (last stage that the kernels of a test reached, reason).
+
+    ``right`` tells whether the kernels' results were right.
     """
     if host.stopped is not None:
         return host.stopped.state, host.stopped.reason
@@ -279,7 +280,7 @@ def singles(scratch: Path) -> Iterator[Trial]:
 
 
 def guarded(trial: Trial) -> Trial:
-    """Return a trial for which any error is the reason why the kernel stopped."""
+    """Return the trial ``trial`` changed so that any error counts as the reason why the kernel stopped."""
 
     def run() -> tuple[State, str]:
         random.seed(7)

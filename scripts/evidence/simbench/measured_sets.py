@@ -281,7 +281,7 @@ SOURCES: tuple[Callable[[], Iterator[Measured]], ...] = (
 
 
 def programs(found: Sequence[Measured], cache_folder: Path) -> Iterator[tuple[Measured, Program | AcceldError]]:
-    """Yield each kernel with its program, or with the reason why it can not be traced."""
+    """Yield each kernel with its traced program, or with the reason why it can not be traced."""
     for one in found:
         try:
             yield one, one.program(cache_folder)

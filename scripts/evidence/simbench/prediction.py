@@ -128,7 +128,8 @@ def predict_all(
 
 def directions(found: Iterable[Predicted]) -> tuple[int, int]:
     """Return two counts over pairs of kernels that compute the same from the same arguments (a *chain*) and whose
-    latencies differ by :data:`APART` or more: the pairs that are predicted in the measured order, and all pairs.
+    latencies differ by :data:`APART` or more: how many pairs are predicted in the measured order, and how many pairs
+    there are.
     """
     right = pairs = 0
     for chain in _chains(found):
@@ -342,8 +343,10 @@ def _widest(chains: Sequence[Sequence[float]]) -> float:
 
 
 def _conformal(errors: Sequence[float], more: int = 1) -> float:
-    """Return the error that the share :data:`COVERED` of ``errors`` and of ``more`` unknown ones does not
-    exceed, but at most the greatest known one.
+    """Return the error that at least the share :data:`COVERED` of ``errors`` and of ``more`` unknown errors does not
+    exceed.
+
+    The result is at most the greatest known error.
     """
     return sorted(errors)[min(len(errors), math.ceil(COVERED * (len(errors) + more) - 1e-9)) - 1]
 

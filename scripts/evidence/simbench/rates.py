@@ -53,7 +53,7 @@ def _product(dst: str, stationary: str, moving: str) -> str:
 
 
 def _copied(width: int) -> str:
-    """Return a slice of ``width`` columns that moves on with each of eight instructions."""
+    """Return a slice of ``width`` columns. Each of eight consecutive instructions gets a slice further on."""
     return f"t % 8 * {width}:t % 8 * {width} + {width}"
 
 

@@ -48,7 +48,7 @@ To see how far a predicted latency is from the chip's, read *ratio*: predicted o
 - *left out* is the error with one common scale that was fitted to the other 13 kernels.
 - *bound* is the busiest engine and its share of the time.""",
     "summary": """\
-The table has the errors of the 14 NKIBench baselines on trn1 together.
+To see how far predictions are off on trn1, read the errors over all 14 NKIBench baselines:
 
 - *Spearman* is 1 if the kernels have the same order by predicted and by measured latency.
 - *MAPE* is the mean error of a latency. *in-sample* has a scale fitted to all 14 kernels,
@@ -78,17 +78,19 @@ matrix products (Neuron documentation v2.26.1, trn1.32xlarge), from the plainest
 (*blocked*). AWS measured with SDK 2.20. The model is that of today's SDK, in which rows of 16-bit elements are
 faster.""",
     "sets_development": """\
-The table has the errors on the kernels at which we looked while we chose the model's rules. A dash means that
-the set does not give the figure.
+To see how far predictions were off on the kernels at which we looked while we chose the model's rules, read
+this table. A dash means that the set does not give the figure.
 
 - *ratio* is the predicted time over the measured time.
 - *direction* counts the pairs that are predicted in the right order, of those that were measured at least 10 % apart.
 - *regret* is the measured time of the kernel predicted fastest, over the least measured time.""",
     "sets_validation": """\
-The table has the errors on kernels to which no constant was fitted: they only test the model. The columns are
-those of the development sets. A *regret* of 1.19 means that the kernel predicted fastest takes 1.19 times as long as the fastest.""",
+To see how far predictions may be off on a new kernel, read this table. No constant was fitted to its kernels:
+they only test the model. The columns are those of the development sets. A *regret* of 1.19 means that the
+kernel predicted fastest takes 1.19 times as long as the fastest.""",
     "intervals": """\
-acceld prints the interval of the last column with each latency, by chip and bottleneck.
+To see where the interval beside a latency comes from, find the chip and the bottleneck: acceld prints the
+interval of the last column.
 
 - *80 % of errors within*: four of five kernels have an error below this figure, and so have four of five chains.
 - *a chain left out, at most*: the widest of these figures with all chains, or with all but one. This one is in use,
@@ -132,8 +134,9 @@ acceld's own with 16 and 272 such instructions; the difference of their latencie
 Four constants were fitted to these rates: `scalar_overhead_cycles`, `vector_overhead_cycles`, `pair_cycles` and
 `gather_packet_us`. The rates of products were not fitted. [The text](#the-current-api-on-trn1) says why.""",
     "fitted": """\
-The table has the constants of the model that stand in no document. The last column says what a constant
-means and which measurements gave it, with the value in parentheses. *The 14* are the NKIBench baselines on trn1.""",
+Before you change a constant of the model that stands in no document, see what it was fitted to. The last
+column says what the constant means and which measurements gave it, with the value in parentheses. *The 14* are
+the NKIBench baselines on trn1.""",
     "wins": """\
 Does a gain survive if a constant is wrong? A gain is a change by one rule that is predicted at least 2 %
 faster. Of 56 pairs of kernel and chip, 37 were tried.

@@ -55,7 +55,7 @@ async def test_the_factor_is_that_over_the_file() -> None:
 
 async def test_a_faster_file_is_not_replaced_unless_that_is_wanted() -> None:
     with pytest.raises(
-        UsageError, match=r"mine\.py is predicted at 44\.4 µs, c7 at 50\.0 µs; nothing was written"
+        UsageError, match=r"mine\.py is predicted to take 44\.4 µs, and c7 50\.0 µs, which is slower; nothing"
     ) as told:
         await compared(passed(44.4), ("geglu", Status.PASSED))
     assert "--even-if-tied" in told.value.hint

@@ -65,7 +65,7 @@ class ExpandReduction(Rule):
 
 
 def _expanded(kernel: CModule, loop: For, parts: _Parts, _: Variant) -> str:
-    """Return the source that declares the row of sums, clears it, adds to it, and uses it."""
+    """Return the source with a row of sums: code that declares the row, clears it, adds to it, and uses it."""
     outside = kernel.indentation(loop.start)
     indent, over = outside + STEP, header(kernel, loop)
     rows = {name: kernel.fresh(f"{name}_row") for name in parts.scalars}

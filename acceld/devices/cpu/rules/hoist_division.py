@@ -28,8 +28,8 @@ class HoistDivision(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a place for each innermost loop and each float variable by which the loop divides and which it does not
-        change.
+        """Yield a place for each innermost loop and each float variable by which the loop divides and which the loop
+        does not change.
         """
         for loop in kernel.loops:
             if loops_in(loop.body):

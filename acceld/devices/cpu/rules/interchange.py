@@ -51,8 +51,8 @@ def _swapped(kernel: CModule, outer: For, inner: For, _: Variant) -> str:
 
 
 def _contiguous(kernel: CModule, loop: For, name: str) -> int:
-    """Return the number of accesses that are contiguous along the variable ``name``, minus the number with a larger
-    stride along that variable.
+    """Return the number of accesses that are contiguous along the variable ``name``, minus the number of accesses
+    with a larger stride.
     """
     count = 0
     for access in kernel.accesses(loop.body):

@@ -128,7 +128,7 @@ class Reader:
         return Parameter(node.start_byte, node.end_byte, kind, name, pointer, restrict, star_end)
 
     def _type(self, node: Tree) -> str:
-        """Return the type in a declaration: the words before its first declarator."""
+        """Return the type in a declaration: the words before the first declared name."""
         words = []
         for child in _parts(node):
             if child.type not in _TYPE | _QUALIFIERS:

@@ -1,4 +1,4 @@
-"""Find loops whose iterations depend on each other by sums, maxima and minima only."""
+"""Find loops whose iterations depend on each other only by sums, maxima and minima."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ class Expr(Node):
 
     @property
     def base(self) -> str:
-        """Return the name of the array if the expression is an index, the name itself if it is a name; empty for any
-        other expression.
+        """Return the array's name if the expression is an index, and the name itself if the expression is a name;
+        empty for any other expression.
         """
         if self.kind == "name":
             return self.op

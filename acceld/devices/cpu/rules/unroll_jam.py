@@ -76,8 +76,8 @@ def _factors(kernel: CModule, loop: For) -> list[int]:
 
 
 def _local(loop: For) -> set[str]:
-    """Return the names whose text differs between the copies of the loop's body. Bounds of inner loops must not use
-    these names.
+    """Return the variables that have a different value in each copy of the loop's body. The bounds of inner loops
+    must not use them.
     """
     found = {loop.var}
     waiting: list[Statement] = [loop.body]

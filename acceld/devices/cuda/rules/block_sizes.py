@@ -81,7 +81,7 @@ class BlockSizes(Rule):
 
 
 def _resized(kernel: TritonModule, launch: Launch, sizes: Sequence[Setting], variant: Variant) -> str:
-    """Return the source with the new sizes at the launch and in the grid."""
+    """Return the source in which the launch passes the new sizes, and the grid fits them."""
     places = {setting.name: setting.places for setting in sizes}
     warps = launch.keyword("num_warps")
     places["num_warps"] = () if warps is None else (warps.value,)
@@ -126,10 +126,10 @@ def masked_by(function: FunctionNode, constant: str) -> bool:
 
 
 def _product(function: FunctionNode, sizes: list[Setting]) -> dict[str, Setting]:
-    """Return the tile sizes ``m``, ``n`` and ``k`` of a matrix product; empty if the kernel is not a tiled matrix
-    product.
+    """Return which constants are the tile sizes ``m``, ``n`` and ``k`` of a matrix product; empty if the kernel is
+    not a tiled matrix product.
 
-    ``k`` is the step of its loop; ``m`` and ``n`` are the extents of the accumulator.
+    ``k`` is the step of the kernel's loop; ``m`` and ``n`` are the extents of the accumulator.
     """
     by_name = {setting.name: setting for setting in sizes}
     steps = [

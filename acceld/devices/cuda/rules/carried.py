@@ -17,8 +17,8 @@ _POWERS = ("tl.exp2", "tl.exp", "tl.math.exp2", "tl.math.exp")
 class Carried:
     """The loop-carried values of a loop: those that an iteration takes over from the previous one.
 
-    ``peak`` is the running maximum of an online softmax: when it grows, all carried sums are rescaled. For plain sums,
-    ``peak`` is empty.
+    ``peak`` is the running maximum of an online softmax: when the maximum grows, all carried sums are rescaled. For
+    plain sums, ``peak`` is empty.
     """
 
     names: tuple[str, ...]
@@ -148,7 +148,7 @@ def _is_scaled_sum(statement: ast.stmt, name: str, shrink: str) -> bool:
 
 
 def _shape(value: ast.expr, function: FunctionNode) -> tuple[str, ...] | None:
-    """Return the extents of ``tl.zeros`` or ``tl.full`` as names of constants; None for any other expression."""
+    """Return the extents of a ``tl.zeros`` or ``tl.full``, as names of constants; None for any other expression."""
     if not isinstance(value, ast.Call) or called(value) not in ("tl.zeros", "tl.full") or not value.args:
         return None
     shape = value.args[0]

@@ -51,8 +51,8 @@ class GridOrder(Rule):
 
 
 def _renumbered(kernel: TritonModule, pair: _Pair, variant: Variant) -> str:
-    """Return the source with new lines after the statements that read the program numbers. The new lines compute other
-    numbers from them.
+    """Return the source with new lines after the statements that read the program numbers. From these numbers, the
+    new lines compute the numbers that the rest of the kernel uses.
     """
     group = int(variant.parameters["group"])
     order, start, size, span = (kernel.fresh(n) for n in ("order", "group_start", "group_size", "group_span"))

@@ -46,8 +46,9 @@ _ALLOCATIONS = ("torch.empty", "torch.empty_like")
 
 @dataclass(frozen=True)
 class Handover:
-    """The proof that two launches can be joined. Keys of mappings are parameters of the producer, unless the field says
-    otherwise.
+    """The proof that two launches can be joined.
+
+    A mapping's keys are parameters of the producer, unless the field says otherwise.
     """
 
     first: Launch
@@ -197,7 +198,9 @@ class _Expansion(ast.NodeTransformer):
 
 
 def _adjacent(kernel: TritonModule, first: Launch, second: Launch) -> bool:
-    """Tell whether each of the two kernels has a single launch, and only allocations are between these two launches."""
+    """Tell whether each of two kernels is launched exactly once, with nothing but allocations between the two
+    launches.
+    """
     body = first.host.body
     if first.host is not second.host or first.kernel == second.kernel:
         return False
@@ -244,7 +247,9 @@ def _by_element(function: FunctionNode) -> bool:
 
 
 def _mixes(function: FunctionNode, loaded: set[str]) -> bool:
-    """Tell whether a loaded value determines an address, or is combined with other elements by an index."""
+    """Tell whether a loaded value is used in a way that mixes elements: to compute an address, or combined with other
+    elements by an index.
+    """
     first = {
         name
         for statement in function.body

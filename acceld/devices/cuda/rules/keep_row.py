@@ -29,7 +29,7 @@ from acceld.proposers.rules.records import Place, Rule, Variant
 
 @dataclass(frozen=True)
 class _Row:
-    """The loops of a kernel, if all of them run over the same row, piece by piece."""
+    """The loops of a kernel that all run over the same row, piece by piece."""
 
     launch: Launch
     loops: tuple[ast.For, ...]
@@ -137,9 +137,10 @@ def _array(pointer: ast.expr) -> str:
 
 
 def _prefix(first: ast.For, later: ast.For) -> list[ast.stmt]:
-    """Return the statements with which both ``first`` and ``later`` begin, so that ``later`` need not repeat them.
+    """Return the first statements that ``first`` and ``later`` have in common, so that ``later`` need not repeat
+    them.
 
-    Statements are left out if ``first`` changes their names afterwards.
+    A statement is left out if ``first`` changes one of its names afterwards.
     """
     same = 0
     for one, other in zip(first.body, later.body, strict=False):

@@ -150,7 +150,7 @@ def _rows(kernel: TritonModule, name: str, function: FunctionNode) -> _Rows | No
 
 
 def _one_axis(node: ast.AST) -> bool:
-    """Tell whether a node still means the same for each row after arrays have got the rows as their first axis."""
+    """Tell whether a node means the same for every row once arrays have an additional first axis, the rows."""
     if isinstance(node, ast.Subscript):
         return False
     if not isinstance(node, ast.Call):

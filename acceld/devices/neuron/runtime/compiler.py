@@ -67,7 +67,9 @@ class Exchange(Protocol):
     async def __call__(
         self, python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
     ) -> tuple[dict[str, Any], bytes]:
-        """Return the worker's answer and its bytes. The answer's ``reported`` is the end of what the worker printed.
+        """Return (answer of the worker, bytes of the NEFF).
+
+        The answer's ``reported`` is the end of what the worker printed.
 
         Raise DeadlineError if the worker takes longer than ``deadline_s``, and DeviceError if the worker ends without
         an answer.
@@ -78,7 +80,10 @@ class Exchange(Protocol):
 async def unjailed(
     python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
 ) -> tuple[dict[str, Any], bytes]:
-    """Return the answer of a worker that runs without a jail, as the daemon's user. Use it for trusted kernels only."""
+    """Return (answer, bytes of the NEFF) of a worker that runs without a jail, as the daemon's user.
+
+    Use this function for trusted kernels only.
+    """
     worker = await Worker.start(python, SCRIPT, folder=folder, named=named)
     try:
         answer, data = await worker.ask(record, deadline_s=deadline_s, max_bytes=MAX_NEFF)

@@ -18,7 +18,7 @@ _LS_S = 30.0
 
 
 class Isolation(StrEnum):
-    """The cores that must be idle while one of them is timed."""
+    """The kinds of groups of cores that have to be idle while a core of the group is timed."""
 
     CORE = "core"
     """The timed core alone, if cores do not disturb each other."""
@@ -110,9 +110,11 @@ def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tup
 
 
 def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
-    """Raise DeviceError, with the contradicting figures, if the reports of neuron-ls contradict each other or the
-    figures of ``chip``. There has to be one core id for each logical core. Logical cores times LNC must be the chip's
-    physical cores.
+    """Raise DeviceError if the reports of neuron-ls contradict each other or the chip's figures. The error names the
+    figures.
+
+    There has to be one core id for each logical core. The number of logical cores times LNC has to be the number of
+    the chip's physical cores.
     """
     physical = CHIPS[chip].cores_per_chip if chip in CHIPS else 0
     for device in devices:

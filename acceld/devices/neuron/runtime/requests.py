@@ -62,7 +62,9 @@ class CompileRequest:
 
     @property
     def key(self) -> str:
-        """Return a hash (hex) of the request. The hash does not depend on the kernel's file name and origin."""
+        """Return a hash (hex) of all parts of the request on which the compiled kernel depends. The kernel's file
+        name and origin are left out.
+        """
         kernel = self.kernel
         parts = {
             "text": kernel.text,

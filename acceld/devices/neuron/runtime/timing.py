@@ -70,7 +70,7 @@ class Clock:
 
     @property
     def least_win_us(self) -> float | None:
-        """Return the least difference of two latencies that counts as a win: twice the resolution. None if the
+        """Return the least difference of two latencies that counts as a win: twice the resolution. Return None if the
         resolution is unknown.
         """
         return None if self.resolution_us is None else 2.0 * self.resolution_us

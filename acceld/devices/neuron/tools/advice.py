@@ -53,7 +53,7 @@ def _compiling(results: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
         lacks = f"; the jail refuses {step['missing']}" if step.get("missing") else ""
         yield Finding("compile", "note", f"{what}: {_last(step['error'])}{lacks}")
     if not jail:
-        yield Finding("compile", "fail", "a known-good kernel compiles nowhere", "send the report with an issue")
+        yield Finding("compile", "fail", "a known-good kernel compiles in no jail", "send the report with an issue")
         return
     todo = {
         "strict": "",

@@ -71,7 +71,11 @@ class InterfaceTensor:
 
     @property
     def dtype(self) -> str:
-        """Return a dtype with the right number of bytes, as a guess, because profiles do not store the dtype."""
+        """The counts of one backend's screening, which decides whether candidates that are predicted to be slow are
+        measured.
+
+        Screening ends after too many errors.
+        """
         count = 1
         for length in self.shape:
             count *= length

@@ -82,7 +82,7 @@ class NeuronTools:
 def find_neuron(pythons: tuple[str, ...] = ()) -> NeuronTools:
     """Return the Neuron packages of the interpreters ``pythons``, and this machine's profiler and devices.
 
-    Without ``pythons``, look into AWS's virtual environments, and into the user's own environments that have a
+    If ``pythons`` is empty, search AWS's virtual environments, and those of the user's environments that have a
     Neuron package.
     """
     interpreters = pythons or tuple(_interpreters())

@@ -1,8 +1,8 @@
 """Read the output of Neuron's tools as records: neuron-ls, the profiler's summary, runtime and compile errors.
 
-Field names and units are those of AWS's documentation (SDK 2.26 to 2.33): times in seconds, ``*_percent`` of the
-profiler's summary as fractions 0-1. A missing key is None or left out, never zero. For example, kernels without matrix
-products have no ``hardware_flops``.
+Field names and units are those of AWS's documentation (SDK 2.26 to 2.33). Times are in seconds. A ``*_percent`` field
+of the profiler's summary is a fraction from 0 to 1. A missing key is None or left out, never zero. For example,
+kernels without matrix products have no ``hardware_flops``.
 """
 
 from __future__ import annotations
@@ -137,9 +137,9 @@ def _device(raw: Any) -> NeuronDevice:
 def parse_summary(text: str) -> ProfileSummary:
     """Return the summary that the profiler's ``view`` printed with ``--output-format summary-json`` or ``json``.
 
-    ``summary-json`` is one object around the summary of one network; ``json`` has the summary under the key
-    ``summary``. Raise DeviceError if the output is invalid, or if it has no ``total_time``, without which nothing
-    proves that the device ran.
+    ``summary-json`` prints an object whose only entry is the summary; ``json`` prints an object with the summary
+    under the key ``summary``. Raise DeviceError if the output is invalid, or if it has no ``total_time``, without
+    which nothing proves that the device ran.
     """
     raw = json_of(text, "the profiler's summary-json", lambda one: _is_object(one) and _summary_in(one) is not None)
     found = _summary_in(raw)

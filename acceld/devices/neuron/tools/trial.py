@@ -91,7 +91,7 @@ class Trial:
         }
 
     async def run(self) -> bool:
-        """Run all steps. Return True if at least one way leads from a kernel's source to its time."""
+        """Run all steps. Return True if the machine can compile, run and time a kernel in at least one way."""
         for name in ("neuron-ls", "neuron-profile", "neuron-explorer"):
             for words in ((), ("capture",), ("view",)) if name != "neuron-ls" else ((),):
                 if program := tool(name):

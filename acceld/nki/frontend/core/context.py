@@ -122,7 +122,9 @@ class LoopContext:
         self.builder.close_loop(number)
 
     def out_of_order(self, number: int) -> LegalityError:
-        """Return the LegalityError that an iteration of loop ``number`` ends while a loop that began later is still open."""
+        """Return the LegalityError for a kernel that ends an iteration of loop ``number`` while a loop that began
+        later is still open.
+        """
         loops = self.builder.open_loops
         inner = f"the {_described(loops[-1])}" if loops and loops[-1].id != number else "a loop that began later"
         outer = next((_described(loop) for loop in loops if loop.id == number), "loop")

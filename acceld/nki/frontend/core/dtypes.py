@@ -114,7 +114,9 @@ def promote(*names: str) -> str:
 
 
 def result_name(dtype: object, *operands: str) -> str:
-    """Return the name of ``dtype`` in Programs. If ``dtype`` is None, return the promoted type of ``operands``."""
+    """Return the name of ``dtype`` in Programs. If ``dtype`` is None, return the promoted type of ``operands``
+    instead.
+    """
     return promote(*operands) if dtype is None else dtype_name(dtype)
 
 

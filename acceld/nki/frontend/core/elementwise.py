@@ -447,10 +447,10 @@ def update(name: str, target: Tensor, value: object) -> Tensor:
 
 
 def _accumulate(trace: Trace, target: Tensor, value: Tensor) -> bool:
-    """Make the matrix product that produced ``value`` add its result to ``target`` in PSUM instead, and return True.
+    """Make the matrix product that computed ``value`` add its result to ``target`` in PSUM, and return True.
 
-    Return False, and change nothing, if no matrix product produced ``value``, or if the product's instruction can
-    not be changed any more.
+    Return False, and change nothing, if no matrix product computed ``value``, or if the instruction of the product
+    can not be changed any more.
     """
     produced = value.produced
     if produced is None or target.space is not Space.PSUM:

@@ -123,11 +123,11 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
 
 
 def _check_order(trace: Trace, begins: Sequence[int]) -> None:
-    """Raise LegalityError if one program of a launch uses what another program writes: programs of a launch have no
-    order.
+    """Raise LegalityError if one program of a launch uses what another program of the launch writes, because programs
+    have no order.
 
-    ``begins`` has the position of each program's first instruction in the loop body that is open, and the last program's
-    end.
+    ``begins`` has positions in the body of the open loop: where the instructions of each program begin, and where
+    those of the last program end.
     """
     buffers = trace.builder.buffers
     found = meeting([trace.builder.part(*ends) for ends in pairwise(begins)], buffers, trace.trips)

@@ -60,7 +60,7 @@ class Tensor(tensor.Tensor):
         placement.assign(self[key], value)
 
     def view(self, dtype: object) -> tensor.Tensor:
-        """Return a view of the same bits, read as ``dtype``. A view with another element width may be
+        """Return a view of the same bits, read as ``dtype``. If ``dtype`` has another width, the view may be
         read-only.
         """
         name = dtypes.dtype_name(dtype)

@@ -198,8 +198,8 @@ def assign(target: Tensor, value: object) -> None:
 
 
 def copied_mask(value: Tensor) -> tuple[Pattern, ...]:
-    """Return the mask under which ``value`` was computed. A copy of ``value`` needs the same mask, because elements
-    outside of it are undefined.
+    """Return the mask under which ``value`` was computed. A copy of ``value`` needs this mask, because elements
+    outside of the mask are undefined.
     """
     if value.produced is None:
         return ()

@@ -22,8 +22,8 @@ FLOAT8 = frozenset(("float8_e4m3", "float8_e5m2"))
 
 
 def _limit(tensor: Tensor, name: str, call: str, dimension: int, size: int, most: int) -> None:
-    """Raise LegalityError if ``size``, the extent of a tile in dimension ``dimension``, is more than the ``most``
-    elements that the engine takes.
+    """Raise LegalityError if a tile has more than ``most`` elements in dimension ``dimension``, where it has ``size``
+    elements.
     """
     if size > most:
         shown = f"{name}[{', '.join(map(str, tensor.shape))}]"

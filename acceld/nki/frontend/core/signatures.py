@@ -25,7 +25,7 @@ OWN_CODE = sys.stdlib_module_names | {__name__.partition(".")[0], "numpy", "ml_d
 
 
 def defined_in(*modules: ModuleType) -> Iterator[Callable[..., Any]]:
-    """Yield the public functions that ``modules`` define so far, in their order."""
+    """Yield the public functions that each of ``modules`` has defined until now, in the order of their definition."""
     for module in modules:
         for name, function in list(vars(module).items()):
             own = isinstance(function, FunctionType) and function.__module__ == module.__name__
@@ -91,9 +91,7 @@ def _word(function: Callable[..., Any]) -> str:
 
 
 def _is_ours(traceback: TracebackType | None) -> bool:
-    """Tell whether an error comes from the API call itself: no function of the kernel ran between the call and the
-    error.
-    """
+    """Tell whether an error was raised by the API call itself, and not by a function of the kernel that the call ran."""
     while traceback is not None:
         name = str(traceback.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
         if name not in OWN_CODE:

@@ -33,7 +33,8 @@ from acceld.nki.ir.program import (
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The view that one index without loop variables selects from a tile, kept for the next use of the same index.
+    """The view that an index without loop variables selects from a tile. It is kept for the next use of the same
+    index.
 
     ``start``, ``dims`` and ``overrun`` belong to the selected view. ``of`` keeps tile and index alive, because
     :attr:`Trace.selected` finds this record by their identity.
@@ -58,15 +59,15 @@ class Lens:
     take: Callable[[], object]
     give: Callable[[], object]
     offsets: tuple[object, ...] = ()
-    """The run-time values that decide which elements of the source the view has. Empty if the elements are known while
-    tracing.
+    """The run-time values that decide which elements of the source the view has. The tuple is empty if the elements
+    are known while tracing.
     """
     at: int = -1
     """Number of the instruction after which the view and the source last had the same values."""
 
 
 def _covers(tensor: Tensor) -> bool:
-    """Tell whether a view certainly contains every element of its buffer."""
+    """Tell whether a view certainly covers every element of its buffer."""
     single = all(any(dim.steps) for dim in tensor.access.dims if dim.count > 1)
     return single and not tensor.access.indirect and tensor.size == tensor.declared.elements
 
@@ -142,7 +143,7 @@ class Trace(LoopContext):
         return self.tensor_class(access, scope)
 
     def forget(self, buffer: int) -> None:
-        """Delete what the trace recorded about a discarded buffer, because the next buffer will get its number."""
+        """Delete what the trace recorded about a discarded buffer, because the next buffer gets the same number."""
         for known in (self.touched, self.writes, self.aliases, self.sites):
             known.pop(buffer, None)
         self.engines_written.discard(buffer)
@@ -233,8 +234,8 @@ class Trace(LoopContext):
         return slot
 
     def _not_elsewhere(self, op: str, dsts: Sequence[Tensor], srcs: Sequence[object]) -> None:
-        """Raise LegalityError for an instruction that writes a tile at run-time offsets and reads the same tile at
-        other offsets.
+        """Raise LegalityError if an instruction writes a tile at run-time offsets and reads the same tile at other
+        offsets.
         """
         for dst in dsts if not self._carrying else ():
             lens = self.lenses.get(dst.access.buffer)
@@ -290,8 +291,8 @@ class Trace(LoopContext):
         self._give(lens.source.access.buffer)
 
     def _carry(self, lens: Lens, emitting: Callable[[], object]) -> None:
-        """Call ``emitting``, which emits the copies between a view and its source. No further copies are emitted for
-        these copies.
+        """Call ``emitting``, which emits the copies between a view and its source. These copies themselves cause no
+        further copies.
         """
         self._carrying = True
         try:
@@ -340,8 +341,9 @@ class Trace(LoopContext):
             self.aliases.setdefault(alias.access.buffer, []).append(alias)
 
     def check_own(self, tensor: Tensor) -> None:
-        """Raise Retrace if ``tensor`` is a renamed result: a write to it would also change the tensor to which the
-        result was assigned.
+        """Raise Retrace if ``tensor`` is a renamed result, before an instruction writes to it.
+
+        The write would also change the tensor to which the result was assigned.
         """
         if tensor.alias is not None:
             raise Retrace(keep=frozenset({tensor.alias.site}))

@@ -35,7 +35,7 @@ class Alias:
 
 @dataclass(slots=True)
 class Produced:
-    """The instruction that computed a result which still has a buffer of its own.
+    """The instruction that computed a result. The result still has a buffer of its own, so it may be renamed.
 
     The result is the instruction's first destination. ``slot`` is the instruction's position in the program,
     ``sequence`` its number.
@@ -115,8 +115,8 @@ class Tensor:
     def like(self, access: Access) -> Self:
         """Return a view of the same buffer through another ``access``.
 
-        After this call, an assignment of this tensor copies its elements instead of renaming it, because the new view
-        reads the same buffer.
+        After this call, an assignment of this tensor copies the elements and does not rename the result, because the
+        new view reads the same buffer.
         """
         self.produced = None
         made = type(self)(access, self.scope)

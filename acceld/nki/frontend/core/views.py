@@ -23,8 +23,8 @@ T = TypeVar("T", bound=Tensor)
 
 
 def _add_scaled(start: list[Affine], steps: tuple[int, ...], by: Affine) -> None:
-    """Move the start of an access by ``by`` elements along an axis, in place. ``steps`` are the axis's steps in each
-    dimension.
+    """Add ``by`` elements along an axis to the position ``start`` of an access, in place. ``steps`` are the axis's
+    steps in each dimension.
     """
     if not by.const and not by.terms:
         return
@@ -300,11 +300,11 @@ def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
 def _spanned(
     forms: tuple[tuple[tuple[int, ...], tuple[int, ...] | None] | None, ...], dims: tuple[TileDim, ...], rank: int
 ) -> tuple[tuple[TileDim, ...], tuple[tuple[int, int], ...]]:
-    """Return the axes of the tile that an index selects, and for each key of the index how far its positions reach
-    below and above its constant part.
+    """Return the axes of the tile that an index selects, and the reach of each key of the index.
 
-    ``forms`` has one entry for each key: None for a number, else (shape, coefficients of the tile's axes). The
-    coefficients are None for a tile of indices.
+    The reach says how far the positions of a key lie below and above the key's constant part. ``forms`` has one entry
+    for each key: None for a number, else (shape, coefficients of the tile's axes). The coefficients are None for a
+    tile of indices.
     """
     longest = max(len(form[0]) for form in forms if form is not None)
     # The axes of a tile of indices begin with the partitions, so missing axes are added at its end. AWS's dma_transpose
@@ -443,8 +443,8 @@ def is_never(pattern: Pattern) -> bool:
 
 
 def expand(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """Return a view of ``tensor`` broadcast to ``shape``: an axis of one element is repeated where ``shape`` has more.
-    None if the shapes do not fit.
+    """Return a view of ``tensor`` broadcast to ``shape``: an axis of one element is repeated where ``shape`` has
+    more. Return None if the shapes do not fit.
     """
     if tensor.shape == shape:
         return tensor

@@ -87,9 +87,11 @@ def _groups(value: object, call: str) -> dict[str, Attr]:
 def _pairs(
     srcs: object, dsts: object, call: str, *, in_hbm: bool = False, alone: bool = False
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return each source with its destination. Raise LegalityError unless there are as many destinations as sources,
-    and either all of them are in HBM, or there is a single pair in SBUF. With ``in_hbm``, SBUF is refused; with
-    ``alone``, several pairs are refused.
+    """Return each source with its destination.
+
+    Raise LegalityError unless there are as many destinations as sources, and either all of them are in HBM or there
+    is a single source in SBUF. With ``in_hbm``, a source in SBUF is refused. With ``alone``, several sources are
+    refused.
     """
     lists = []
     for word, given in (("srcs", srcs), ("dsts", dsts)):

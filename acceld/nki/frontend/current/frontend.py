@@ -52,7 +52,7 @@ class CurrentFrontEnd:
         """Notes about options of ``nki.jit``, by line of the kernel's file."""
 
     def modules(self) -> Mapping[str, ModuleType]:
-        """Return the API's modules that a kernel may import, by full name."""
+        """Return the modules of the API that a kernel may import, by full name."""
         session = self.session
         version = session.options.nki
         known = frozenset(LANGUAGE_FUNCTIONS)
@@ -146,7 +146,7 @@ class CurrentFrontEnd:
                 deactivate()
             flatten |= trace.to_flatten
         raise LimitExceeded(
-            f"the kernel was traced {MAX_RETRACES} times, and its assignments still ask for another trace: write results to declared tensors",
+            f"each of {MAX_RETRACES} traces of the kernel found another assignment that changes an earlier instruction: write results to declared tensors",
             rule="retrace_limit",
             line=self.session.last_line,
         )
@@ -210,8 +210,8 @@ class CurrentFrontEnd:
 def _joined(trace: CurrentTrace, value: object, other: object) -> object:
     """Return the result of a launch in which two programs returned ``value`` and ``other``.
 
-    Raise Retrace if a line of the kernel declares the result of each program in ``nl.hbm``: on a chip all programs
-    write the same tensor.
+    Raise Retrace if the same line of the kernel declares both results in ``nl.hbm``, because on a chip all programs
+    then write the same tensor.
     """
     results = [one if isinstance(one, tuple | list) else (one,) for one in (value, other)]
     apart = {

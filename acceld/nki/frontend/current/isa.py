@@ -33,17 +33,18 @@ class NkiInstruction:
     """
 
     def depends_on(self, *producers: object) -> NkiInstruction:
-        """Return this instruction, and add a notice to the program: the wait for ``producers`` is not part of a
-        predicted latency.
+        """Return this instruction, and add a notice to the program. The notice says that the wait for ``producers``
+        is not part of a predicted latency.
         """
         current().notice("depends_on adds no wait to the predicted latency")
         return self
 
 
 def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a wrapper of ``function`` that checks its arguments, and whether the trace's version of ``nki`` has them.
+    """Return a wrapper of ``function`` that checks the arguments of a call, and that the trace's version of ``nki``
+    has them.
 
-    Where ``function`` returns None, the wrapper returns a NkiInstruction.
+    The wrapper returns a NkiInstruction where ``function`` returns None.
     """
     guarded = checked("nisa", function)
     handle = NkiInstruction()

@@ -81,11 +81,11 @@ def _unrolled(function: str) -> Callable[..., Iterator[object]]:
 
 
 def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> Iterator[object]:
-    """Yield each of ``numbers`` to a loop over ``name``, and mark the iteration in the program. If the loop is a long
-    ``for`` statement, only sampled iterations may be run.
+    """Yield each of ``numbers`` to a loop over ``name``, and mark each iteration in the program.
 
-    Samples need a ``for`` statement of a function, because snapshots do not see what a list, a comprehension or a
-    kernel's own generator does with the numbers, and which variables of functions around it the body of a class uses.
+    In a long loop, only sampled iterations may be run. That requires a ``for`` statement inside of a function:
+    snapshots do not see what a list, a comprehension or a kernel's own generator does with the numbers, or which
+    variables of outer functions the body of a class uses.
     """
     line, frame = trace.line(), caller()
     alone = not name or frame is None or frame.f_code.co_flags & _HALF_SEEN != inspect.CO_OPTIMIZED
@@ -167,7 +167,10 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
 
 
 def _may_reorder(loop: str) -> None:
-    """Raise LegalityError for a run-time loop inside of ``nl.no_reorder`` (pages on dynamic loops and no_reorder)."""
+    """Raise LegalityError for a run-time loop inside of ``nl.no_reorder``.
+
+    AWS documents this on the pages about dynamic loops and about no_reorder.
+    """
     if current_trace().keeps_order:
         refuse(
             "control_flow", f"{loop} can not stand inside of nl.no_reorder", "put nl.no_reorder into the loop's body"
@@ -255,9 +258,9 @@ def while_loop(init: object, body_fun: Callable[[Register], object]) -> None:
 
 
 def while_statement(test: Callable[[], object]) -> Iterator[None]:
-    """Yield once for each iteration of a ``while`` statement with the condition ``test``.
+    """Yield once for each iteration of a ``while`` statement whose condition is ``test``.
 
-    If the condition is a register, the body is traced once for all iterations.
+    If the condition is a register, the body is traced only once, for all iterations.
     """
     held = test()
     if isinstance(held, Register):

@@ -67,8 +67,8 @@ class Sample:
 
 
 class SamplesDiffer(Exception):
-    """Raised because the traced iterations of the loop at ``site`` do not advance by equal steps, so that the
-    iterations which were not traced can not be derived from them.
+    """Raised if the traced iterations of the loop at ``site`` do not advance by equal steps, so that the other
+    iterations can not be derived from them.
     """
 
     def __init__(self, site: Site) -> None:
@@ -171,8 +171,8 @@ class _Roller:
         return tuple(out)
 
     def rolled(self, run: list[Loop]) -> Iterator[Node]:
-        """Yield a loop for each longest stretch of iterations in ``run`` that advance evenly, and the body of
-        each other iteration.
+        """Yield a loop for each longest series of iterations in ``run`` that advance evenly. For any other iteration,
+        yield its body.
         """
         pieces = list(self.pieces(run))
         stretches = list(_stretches(pieces))
@@ -193,7 +193,9 @@ class _Roller:
                 yield from _joined(loop, first.length, first.steps)
 
     def pieces(self, run: list[Loop]) -> Iterator[_Piece]:
-        """Yield all iterations of the loop in ``run``, traced or not, as pieces of one or more iterations."""
+        """Yield all iterations of the loop in ``run``, also those that were not traced, as pieces of one or more
+        iterations.
+        """
         at = 0
         while at < len(run):
             sample = self.samples.get(run[at].id)
@@ -210,7 +212,9 @@ class _Roller:
             at += taken
 
     def _positions(self, run: list[Loop], first: Sample) -> list[int]:
-        """Return the positions of those iterations at the start of ``run`` that belong to the same piece as ``first``."""
+        """Return the positions of the traced iterations at the start of ``run`` that belong to the same piece as
+        ``first``.
+        """
         piece, found = first.piece, list[int]()
         for loop in run:
             sample = self.samples.get(loop.id)
@@ -231,9 +235,10 @@ class _Roller:
         yield _Piece((run[0], second), len(piece), forms[0].structure, forms[0].constants, steps, first.site)
 
     def _by_turns(self, run: list[Loop], positions: list[int], first: Sample) -> Iterator[_Piece]:
-        """Yield each iteration that the traced iterations in ``run`` stand for, for a loop whose iterations are alike
-        at distances of the loop's ``period``. Raise SamplesDiffer if the iterations at these distances do not advance
-        evenly.
+        """Yield each iteration that the traced iterations in ``run`` stand for, in a loop whose iterations take
+        turns.
+
+        Iterations that are ``period`` apart are alike. Raise SamplesDiffer if such iterations do not advance evenly.
         """
         piece, period = first.piece, first.loop.period
         forms = {position: _Form(self, loop) for position, loop in zip(positions, run, strict=True)}
@@ -261,17 +266,17 @@ class _Roller:
             yield _Piece((untraced, None), 1, forms[begin].structure, forms[begin].constants, [])
 
     def _place(self, loop: Loop) -> int:
-        """Return the id of the buffer after which new buffers are ordered that belong just before the traced iteration
-        ``loop``.
+        """Return the id of a buffer: new buffers that belong just before the traced iteration ``loop`` are ordered
+        behind this buffer.
         """
         return min((one for one in self.local.get(loop.id, ()) if one < self._traced), default=0) - 1
 
     def _group(self, piece: _Piece, lengths: tuple[int, ...]) -> Loop:
-        """Return a node that stands, until :meth:`written_out` replaces it, for the alternating iterations from
-        ``piece`` on.
+        """Return a node that stands for the alternating iterations from ``piece`` on, until :meth:`written_out`
+        replaces the node.
 
-        ``lengths`` has the number of iterations of each loop that will be made of them; 1 for an iteration that stays
-        alone.
+        ``lengths`` has the numbers of iterations of the loops that will be made of these iterations; 1 stands for an
+        iteration that stays alone.
         """
         assert piece.turns is not None
         number = next(self._loops)
@@ -307,8 +312,8 @@ class _Roller:
             growth[begin] = [_divided(one, (end - begin) // period, turns.site) for one in apart]
 
         def moved(position: int) -> list[Affine]:
-            """Return by how much the index expressions of an iteration that was not traced exceed those of the first
-            iteration of its turn.
+            """Return the differences between the index expressions of an iteration that was not traced and those of
+            the first iteration of its turn.
             """
             times, turn = divmod(position - start, period)
             return [one.scale(times) for one in growth[start + turn]]
@@ -333,8 +338,8 @@ class _Roller:
             position += length
 
     def _loop(self, piece: _Piece, offset: int) -> Loop:
-        """Return the marked loop of the first (``offset`` 0) or second iteration of a piece. Raise SamplesDiffer if the
-        second was not traced.
+        """Return the marked loop of the first (``offset`` 0) or second iteration of a piece. Raise SamplesDiffer if
+        the second iteration is needed and was not traced.
         """
         found = piece.loops[offset]
         if found is None:
@@ -383,7 +388,7 @@ class _Roller:
 
 
 def _less(one: Affine, other: Affine) -> Affine:
-    """Return ``one`` minus ``other``."""
+    """Return the affine expression ``one`` minus ``other``."""
     if one.terms == other.terms:
         return Affine(one.const - other.const)
     return one + other.scale(-1)
@@ -525,8 +530,10 @@ class _Form:
 
 @dataclass(frozen=True, slots=True)
 class _Untraced:
-    """An iteration that was not traced, at position ``position`` of its loop. It equals the iteration ``like``, except
-    that each index expression is larger by its entry of ``steps``. Its buffers come after the buffer number ``place``.
+    """An iteration that was not traced, at position ``position`` of its loop.
+
+    It equals the traced iteration ``like``, except that each index expression is larger by its entry of ``steps``.
+    New buffers of the iteration are ordered behind the buffer with the id ``place``.
     """
 
     like: Loop
@@ -537,11 +544,11 @@ class _Untraced:
 
 @dataclass(frozen=True, slots=True)
 class _Turns:
-    """Iterations that take turns: of all iterations in ``piece``, every ``period``-th one is alike, such as all even
+    """The iterations of ``piece``, which take turns: iterations that are ``period`` apart are alike, such as all even
     iterations for a period of 2.
 
-    ``loops`` are the traced iterations, at the positions :attr:`kept`. ``places`` says, for each position, where the
-    buffers of that iteration come in the order of buffers: after the buffer with this id.
+    ``loops`` are the traced iterations; :attr:`kept` has their positions. ``places`` has, for each of these
+    positions, the id of the buffer behind which the buffers of that iteration are ordered.
     """
 
     piece: range
@@ -617,7 +624,7 @@ class _Stretch:
 
 
 def _stretches(pieces: list[_Piece]) -> Iterator[_Stretch]:
-    """Yield the iterations of ``pieces`` as the longest series that advance evenly, in order."""
+    """Yield the iterations of ``pieces`` in order, as the longest series that advance evenly."""
     at, offset = 0, 0
     while at < len(pieces):
         begin = at, offset
@@ -626,11 +633,11 @@ def _stretches(pieces: list[_Piece]) -> Iterator[_Stretch]:
 
 
 def _lengths(pieces: list[_Piece], stretches: list[_Stretch], number: int) -> tuple[int, ...]:
-    """Return how the iterations of one group, which take turns, are divided into series: the length of each series,
-    from ``stretches[number]`` on. The lengths add up to the number of iterations of the group.
+    """Return the lengths of the series into which the iterations of one group are divided, from ``stretches[number]``
+    on.
 
-    The result is empty if no such iterations begin at ``stretches[number]``, or if a series contains an iteration of
-    the group and another iteration too.
+    A group has iterations that take turns. The lengths add up to the number of its iterations. The result is empty if
+    no group begins at ``stretches[number]``, or if a series has both an iteration of the group and another iteration.
     """
     first = stretches[number]
     turns = pieces[first.at].turns

@@ -312,8 +312,8 @@ def memset(dst: object, value: object, engine: object = None, name: str | None =
 def tensor_copy_predicated(
     dst: object, src: object, predicate: object, reverse_pred: bool = False, name: str | None = None
 ) -> None:
-    """Set dst to src, a tile or a number, where predicate is non-zero. With ``reverse_pred``, set it where
-    predicate is zero.
+    """Set dst to src, a tile or a number, where predicate is non-zero; with ``reverse_pred``, where predicate is
+    zero.
     """
     value = as_number(src)
     if value is None:

@@ -59,7 +59,10 @@ def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
 
 
 def _repeating(tile: Tensor, target: Tensor) -> str:
-    """Return a hint for a kernel whose author may expect ``tile`` to be broadcast to the shape of ``target``."""
+    """Return ``node`` with each affine constant replaced by ``constant + step * loop``.
+
+    ``steps`` has the step of each constant, in the order in which _Form lists the constants.
+    """
     if tile.shape[0] == 1 < target.shape[0]:
         return "no engine repeats a partition: make a tile with nl.broadcast_to, or load one with src.broadcast(0, n) or a step of 0 in src.ap()"
     if prod(tile.shape[1:]) == 1:
@@ -94,8 +97,8 @@ def _common_axes(tiles: Sequence[Tensor]) -> tuple[int, ...] | None:
 
 
 def common_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Return the coarsest shape into which all ``shapes`` can be split: (6, 4) and (3, 8) give (3, 2, 4). None if there
-    is no such shape. All shapes must have the same number of elements.
+    """Return the coarsest shape into which all ``shapes`` can be split: (6, 4) and (3, 8) give (3, 2, 4). Return None
+    if there is no such shape. All shapes must have the same number of elements.
     """
     cuts = sorted({prod(shape[at:]) for shape in shapes for at in range(len(shape) + 1)})
     if any(outer % inner for inner, outer in pairwise(cuts)):
@@ -104,7 +107,9 @@ def common_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
 
 
 def split(tile: Tensor, axes: tuple[int, ...], *, whole: bool = False) -> Tensor:
-    """Return ``tile`` with its free axes split into ``axes``. With ``whole``, the partition axis is split too."""
+    """Return ``tile`` with its free axes split into axes of the extents ``axes``. With ``whole``, the partition axis
+    is split too.
+    """
     left = list(axes)
     dims: list[TileDim] = []
     for dim in reversed(tile.access.dims[not whole :]):

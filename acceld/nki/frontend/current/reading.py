@@ -22,10 +22,9 @@ _MODULES = {"nki.isa": "nisa", "nki.language": "nl", "nki.collectives": "ncc"}
 
 
 def _python(instead: str) -> Lifetime:
-    """Return the versions that accept a construct of Python which NKI accepts since it runs kernels as Python. Earlier
-    versions parsed the text of kernels.
+    """Return the versions of NKI that run kernels as Python, for a construct that only these versions accept.
 
-    ``instead`` says what to write for the earlier versions.
+    Earlier versions parsed the text of kernels. ``instead`` says what to write for the earlier versions.
     """
     return Lifetime(
         TRACER_SINCE,
@@ -269,8 +268,8 @@ def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
 
 
 def _numbered_entries(function: ast.FunctionDef) -> Iterator[int]:
-    """Yield the line of each assignment of a dict's entry, such as ``tiles[m] = t``, whose key is known to be a number
-    or a tuple.
+    """Yield the line of each assignment of a dict's entry, such as ``tiles[m] = t``, if the key is known to be a
+    number or a tuple.
     """
     dicts: set[str] = set()
     numbers: set[str] = set()

@@ -51,8 +51,9 @@ def least(period: int) -> int:
 
 
 def _last(count: int, period: int) -> int:
-    """Return the position from which on the last of ``count`` iterations are traced. At least ``period`` iterations
-    follow, and the position is a multiple of ``period``.
+    """Return the position from which on iterations are traced again, up to the last of ``count`` iterations.
+
+    At least ``period`` iterations follow, and the position is a multiple of ``period``.
     """
     return count // period * period - period
 
@@ -73,8 +74,10 @@ class Samples:
     @property
     def lone(self) -> bool:
         """Tell whether only one period of iterations is traced at the start of a piece, before the iterations at its
-        end. (Unless iterations alternate between several forms, a period is one iteration.) The Python values after such an
-        iteration can then not be compared with the values after an earlier iteration of its kind.
+        end.
+
+        A period is one iteration, unless iterations alternate between several forms. With a single period, the Python
+        values after an iteration can not be compared with the values after an earlier iteration of the same form.
         """
         return self.repeated and not self.closely
 
@@ -130,11 +133,10 @@ class SampledLoop:
 
     @property
     def is_repeated(self) -> bool:
-        """Tell whether an earlier iteration of the running piece began with the same Python values as this iteration,
-        so that the loops inside repeat what they did then.
+        """Tell whether an earlier iteration of the running piece began with the same Python values as this iteration.
 
-        The answer is True from the third iteration on. If iterations alternate with a period of ``p``, it is True
-        after the first ``p + 1`` iterations.
+        The loops inside then repeat what they did in the earlier iteration. The answer is True from the third
+        iteration on; if iterations alternate with a period of ``p``, after the first ``p + 1`` iterations.
         """
         return self.now is not None and self.is_sampled and self.now > self.piece.start + self.period
 
@@ -263,8 +265,8 @@ def _number(value: object) -> Any:
 
 
 def _plain(function: Callable[..., object]) -> Any:
-    """Return a method that applies ``function`` to the index as a plain number. All iterations of the index's loops are
-    then run.
+    """Return a method that applies ``function`` to the index as a plain number. Using this method makes the loops of
+    the index run all their iterations.
     """
 
     def operated(self: SampledIndex, *others: object) -> object:
@@ -324,7 +326,7 @@ class SampledIndex(Expr):
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """Return the index as an array of one number. All iterations of the index's loops are then run."""
+        """Return the index as an array of one number. This makes the loops of the index run all their iterations."""
         return np.array(self.__index__(), dtype=dtype)
 
     def _sum(self, other: object, sign: int) -> Any:
@@ -405,7 +407,7 @@ class SampledIndex(Expr):
         return self.__index__() % _number(other)
 
     def __index__(self) -> int:
-        """Return the index as a number. All iterations of the index's loops are then run."""
+        """Return the index as a number. This makes the loops of the index run all their iterations."""
         _check_running(self.terms)
         for loop, _, _ in self.terms:
             loop.run_in_full()
@@ -454,8 +456,8 @@ class SampledIndex(Expr):
 def as_python(value: object, number: bool = False) -> object:
     """Return the plain integer that ``isinstance`` and similar functions of Python get in place of a loop's index.
 
-    With ``number`` the integer is the index itself, and all iterations of its loops are then run. Otherwise the integer
-    is 0. Any other value is returned unchanged.
+    With ``number`` the integer is the index itself, which makes the loops of the index run all their iterations.
+    Otherwise the integer is 0. Any other value is returned unchanged.
     """
     if isinstance(value, SampledIndex):
         return value.__index__() if number else 0

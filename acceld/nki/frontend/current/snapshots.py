@@ -316,7 +316,7 @@ class _Walk:
             self._object(value, kind)
 
     def _is_of_api(self, value: object, kind: type) -> bool:
-        """Tell whether an object of a package in :data:`_OF_API` holds no values that a kernel gave it."""
+        """Tell whether an object has a package in :data:`_OF_API` and can not hold a value that a kernel gave it."""
         return _root(kind.__module__) in _OF_API and self._is_fixed(kind) and not is_dataclass(value)
 
     def _steady(self, value: object) -> None:
@@ -327,7 +327,7 @@ class _Walk:
             self.names({name: one for name, one in given.items() if not name.startswith("__")})
 
     def _array(self, value: np.ndarray[Any, Any]) -> None:
-        """Record the content of a numpy array. An array of objects is equal to no other value."""
+        """Record the content of a numpy array. An array of objects is recorded as equal to no other value."""
         if value.dtype.hasobject:
             self._unlike()
         else:
@@ -339,7 +339,9 @@ class _Walk:
             self.value(value.base)
 
     def _dtype(self, value: np.dtype[Any]) -> None:
-        """Record a dtype. One that may have metadata, which a kernel can change, is equal to no other value."""
+        """Record a dtype. A dtype that may have metadata, which a kernel can change, is recorded as equal to no other
+        value.
+        """
         plain = value.metadata is None and value.fields is None and value.subdtype is None
         self.seen.append(repr(value)) if plain else self._unlike()
 

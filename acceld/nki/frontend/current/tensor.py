@@ -31,11 +31,10 @@ _COMMON = frozenset({int, type(None), SampledIndex})
 
 
 def _numbers(key: object) -> tuple[object, ...] | None:
-    """Return the numbers in an index of slices and non-negative numbers, as a key that equal indices share; None for
-    any other index.
+    """Return a key for an index: the numbers of its slices and entries. Return None for an index with anything but
+    slices and non-negative numbers.
 
-    Two indices with the same numbers select the same part of a tile. The index of a sampled iteration counts as its
-    number.
+    Two indices with equal keys select the same part of a tile. The index of a sampled iteration counts as its number.
     """
     found: list[object] = []
     for one in key if type(key) is tuple else (key,):
@@ -55,7 +54,9 @@ def _numbers(key: object) -> tuple[object, ...] | None:
 
 
 def _number_of(value: object) -> int | None:
-    """Return ``value`` as a number; None for None; -1 for a negative number and for anything that is not a number."""
+    """Return ``value`` as a number for :func:`_numbers`: None for None, and -1 for a negative number or anything that
+    is not a number.
+    """
     if type(value) is SampledIndex:
         value = value.base.const
     if type(value) is int:
@@ -719,12 +720,13 @@ class NkiTensor(methods.Tensor):
     ) -> Tensor:
         """Return a view by an explicit access pattern ``[[stride, count], ...]`` over the tensor's storage.
 
-        Strides and ``offset`` count elements of the flattened storage, whatever this view selects. Without ``offset``
-        the pattern begins at this view's first element. On chip the first pair runs over the partitions.
+        Strides and ``offset`` count elements of the whole flattened storage, even if this view selects only a part of
+        it. Without ``offset`` the pattern begins at this view's first element. On chip the first pair runs over the
+        partitions.
 
         ``scalar_offset`` (a register or a one-element tile) and ``vector_offset`` (a tile of indices) add run-time
-        positions along ``indirect_dim`` of this view's shape. With a ``vector_offset`` the stride of the first pair has
-        no effect.
+        positions along ``indirect_dim`` of this view's shape. With a ``vector_offset`` the stride of the first pair
+        has no effect.
         """
         line = current().line()
         if self.size != self.declared.elements or self._begin:
@@ -798,15 +800,15 @@ class NkiTensor(methods.Tensor):
         if step < row or step % row:
             refuse(
                 "access_pattern",
-                f".ap() of {self.label} steps by {step} over partitions, and must step by a multiple of the tile's {row} elements of a partition",
+                f".ap() of {self.label} steps by {step} over partitions, but needs a multiple of {row}, the elements of a partition",
                 f"write [[{row}, {pairs[0][1]}], ...]",
             )
 
     def _overrun(self, pairs: list[tuple[int, int]], offset: Any) -> tuple[int, int, int, int] | None:
-        """Return where an access pattern leaves the tensor: the dimension, the first and the last element that the
-        pattern reaches along it, and its size.
+        """Return the dimension along which an access pattern leaves the tensor, the first and the last element that
+        the pattern reaches there, and the dimension's size.
 
-        The result is None if the pattern fits.
+        Return None if the pattern stays inside the tensor.
         """
         on_chip = self.space is not Space.HBM
         size = prod(self.declared.shape[on_chip:])
@@ -871,10 +873,10 @@ class NkiTensor(methods.Tensor):
         lead: int,
         start: list[Any],
     ) -> None:
-        """Set in ``steps`` the step along the single dimension in which ``stride`` moves.
+        """Set in ``steps`` the step along the one dimension in which ``stride`` moves.
 
-        If no single dimension holds all ``count`` elements, the next trace is asked to give the buffer a single free
-        dimension. Raise UnsupportedCall if the buffer already has only one.
+        If no single dimension has all ``count`` elements, record that the next trace has to give the buffer a single
+        free dimension. Raise UnsupportedCall if the buffer has a single free dimension already.
         """
         if stride == 0 or count == 1:
             return

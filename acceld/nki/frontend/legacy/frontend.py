@@ -50,7 +50,7 @@ class LegacyFrontEnd:
         self.session = session
 
     def modules(self) -> Mapping[str, ModuleType]:
-        """Return the API's modules that a kernel may import, by full name."""
+        """Return the modules of the API that a kernel may import, by full name."""
         session = self.session
         nl = ApiModule(
             "neuronxcc.nki.language", session, language.namespace(session.chip), frozenset(LANGUAGE_FUNCTIONS)
@@ -109,7 +109,7 @@ class LegacyFrontEnd:
             finally:
                 deactivate()
         raise LimitExceeded(
-            f"the kernel was traced {MAX_RETRACES} times, and its control flow still asks for another trace: use nl.static_range where Python needs the value of a loop variable",
+            f"each of {MAX_RETRACES} traces of the kernel found another loop that Python has to unroll: use nl.static_range where Python needs the value of a loop variable",
             rule="retrace_limit",
             line=self.session.last_line,
         )

@@ -62,8 +62,8 @@ class LegacyTensor(methods.Tensor):
     __slots__ = ()
 
     def broadcast_to(self, *shape: Any) -> tensor.Tensor:
-        """Return a view in which axes of one element are repeated. A single partition is repeated by an
-        instruction.
+        """Return a view in which axes of one element are repeated. If the tile has a single partition, an instruction
+        repeats the partition.
         """
         return elementwise.broadcast_to(
             self, shape=shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape

@@ -61,7 +61,7 @@ class _Block:
 
     @property
     def rows(self) -> tuple[Statement, ...]:
-        """Return the declarations of tiles that stand in the loops of ``chain``, directly in their bodies."""
+        """Return the declarations of tiles that stand directly in the bodies of the loops ``chain``."""
         found = [item for loop in self.chain for item in loop.items if isinstance(item, Statement)]
         return tuple(one for one in found if one.kind == "declaration")
 

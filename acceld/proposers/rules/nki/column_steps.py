@@ -65,7 +65,9 @@ class ColumnSteps:
 
 
 class _Part(Enum):
-    """The part of a buffer that an access touches in step ``c`` of a loop. The examples have steps of 512 columns."""
+    """The part of a buffer that an access touches in step ``c`` of a loop over columns. The examples at the members
+    have steps of 512 columns.
+    """
 
     STEP = auto()
     """The columns of the step in a wider buffer: ``x[p, 512 * c + f]``."""
@@ -134,7 +136,9 @@ _APART = (
 
 
 def _columns(kernel: KernelModule, ops: Sequence[Statement], loop: Loop) -> set[int]:
-    """Return the numbers of columns that one step takes in an index over columns, which advances by as many."""
+    """Return the possible numbers of columns in one step: for each index over columns, the number by which it
+    advances in a step.
+    """
     found = set()
     for access in (access for statement in ops for access in accesses(statement)):
         pattern = pattern_of(kernel, access)
@@ -151,10 +155,10 @@ def _columns(kernel: KernelModule, ops: Sequence[Statement], loop: Loop) -> set[
 
 
 def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: set[str]) -> str:
-    """Record in ``steps`` the parts of a statement that change with the step. Return the reason if a part can not
-    change; empty otherwise.
+    """Record in ``steps`` those parts of a statement that change if a step takes more columns.
 
-    ``own`` has the names of tiles whose values live only within an iteration.
+    Return the reason if a part can not change; empty otherwise. ``own`` has the names of tiles whose values live only
+    within an iteration.
     """
     views = [view for node in statement.args.values() if (view := repeated(kernel, node)) is not None]
     if len(statement.mentions) != len(statement.reads) + len(views):
@@ -212,8 +216,8 @@ def _has_one_column(kernel: KernelModule, name: str) -> bool:
 
 
 def _repeat(kernel: KernelModule, steps: ColumnSteps, view: Repeated, own: set[str]) -> str:
-    """Record in ``steps`` a broadcast of a row or of a column. Return the reason if it can not become wider; empty
-    otherwise.
+    """Record in ``steps`` the broadcast of a row or of a column. Return the reason if the broadcast can not become
+    wider; empty otherwise.
     """
     access, columns = view.access, steps.columns
     if view.count != columns:
@@ -235,7 +239,7 @@ def _repeat(kernel: KernelModule, steps: ColumnSteps, view: Repeated, own: set[s
 
 
 def _widen(kernel: KernelModule, steps: ColumnSteps, access: Access, own: set[str], *, scalar: bool) -> str:
-    """Record in ``steps`` an access whose columns become more. Return the reason if they can not; empty otherwise."""
+    """Record in ``steps`` an access that has to cover more columns. Return the reason if it can not; empty otherwise."""
     if access.name in kernel.ambiguous:
         return f"{access.name} may have a second name, an alias of the same buffer: use one name for each buffer"
     steps.psum |= kernel.space_of(access.name) == "psum"
@@ -296,8 +300,8 @@ def _only_rows(kernel: KernelModule, loop: Loop, mask: ast.expr) -> bool:
 
 
 def _part(steps: ColumnSteps, dims: Sequence[Dim]) -> _Part | None:
-    """Return the kind of part that an access with the indices ``dims`` touches in each step; None if it is of no kind
-    that can be widened.
+    """Return the kind of part that an access with the indices ``dims`` touches in each step; None if such a part can
+    not be widened.
     """
     *places, last = dims
     if not places:
@@ -358,8 +362,8 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
 
 
 def _slot(dims: Sequence[Dim] | None, loop: Loop) -> int | None:
-    """Return the position of the index that is the number of the step, as 0 in ``half[c, p, f]``; None without such an
-    index.
+    """Return the position of the index that is exactly the step's number (0 in ``half[c, p, f]`` for a loop over
+    ``c``); None if there is no such index.
     """
     return next((i for i, dim in enumerate(dims or ()) if dim.form and dim.form.coefficient(loop.variable) == 1), None)
 
@@ -381,7 +385,7 @@ def covers(access: Access, columns: int) -> bool:
 
 
 def columns_in(kernel: KernelModule, access: Access) -> ast.AST | None:
-    """Return the node that says which columns an access has: a slice, or a range in an index. None if there is
+    """Return the node that says which columns an access has: a slice, or a range in an index. Return None if there is
     neither.
     """
     last = elements(access.node)[-1]

@@ -90,9 +90,9 @@ def _obstacle(kernel: KernelModule, copy: Statement, readers: Sequence[Statement
 
 
 def _operands(kernel: KernelModule, copied: Access, reader: Statement) -> str:
-    """Return the reason why ``reader`` can not read PSUM in place of the copy; empty if it can.
+    """Return the reason why ``reader`` can not read PSUM in place of the copy; empty if it can read PSUM.
 
-    ``reader`` may have no other operand in PSUM, and must read all of the copied elements.
+    ``reader`` must have no other operand in PSUM, and must read all of the copied elements.
     """
     plain = [a for name, a in reader.reads.items() if a.name == copied.name and name in (*_PAIRS, "src")]
     if len(plain) != 1 or uses(reader, copied.name) != 1 or not plain[0].same_as(copied):

@@ -86,8 +86,10 @@ class _Drain:
 
     @property
     def parts(self) -> tuple[int, int] | None:
-        """Return (number of tiles, columns of each tile) if the work needs a separate index for the iterations; None if
-        all tiles lie side by side.
+        """Return (number of tiles, columns of each tile) if the element-wise work needs a separate index that counts
+        iterations.
+
+        Return None if all tiles lie side by side, so that the work needs no such index.
         """
         beside = all(tile.axes == 2 for tile in self.tiles.values())
         return None if beside else (self.loop.trips or 1, self.columns)
@@ -188,9 +190,11 @@ def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
 
 
 def _cut(kernel: KernelModule, loop: Loop) -> tuple[tuple[Item, ...], tuple[Statement, ...], tuple[Item, ...]]:
-    """Divide a loop's body, and return (items up to its products, element-wise work that reads the products, items
-    after that work). If several divisions are possible, the last of them counts. If none is possible, the work and the
-    items after it are empty.
+    """Divide a loop's body into three parts: the items up to the last product, the element-wise work that reads the
+    products, and the items after that work.
+
+    If several divisions are possible, return the last one. If none is possible, the second and the third part are
+    empty.
     """
     items = [item for item in loop.items if substance([item])]
     for last in reversed(range(len(items))):
@@ -369,8 +373,9 @@ def _problem(
     own: set[str],
     tiles: dict[ast.AST, Joined],
 ) -> str:
-    """Record the tiles of a statement in ``own`` and ``tiles``. Return the reason why the statement can not do the work
-    of all iterations at once; empty if it can.
+    """Return the reason why a statement can not do the work of all iterations at once; empty if it can.
+
+    The tiles that the statement uses are recorded in ``own`` and ``tiles``.
     """
     if one.augmented or one.second is not None or kernel.mask(one) or one.target is None:
         return "this statement adds to its result, or has a mask: write a plain statement on slices of the tiles"

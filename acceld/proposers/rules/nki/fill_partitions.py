@@ -69,8 +69,10 @@ class FillPartitions(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield every loop whose tiles have 32 or 64 partitions, or (legacy API) which uses halves of larger
-        tiles, with the reason if the tiles can not be stacked.
+        """Yield every loop whose tiles fill only 32 or 64 partitions. In the legacy API, also yield every loop that
+        uses halves of larger tiles.
+
+        The place has the reason if the tiles can not be stacked.
         """
         for loop in kernel.loops:
             rows = _fewest_rows(kernel, loop)
@@ -271,8 +273,8 @@ class _Stacking:
         self._known[found[0]] = self._part(one, access)
 
     def _part(self, one: Statement, access: Access) -> _Tile:
-        """Return which part of a tile an access covers: the whole tile, or all columns of some of the tiles that
-        replace it.
+        """Return the part of a tile that an access covers: the whole tile, or all columns of some of the new tiles
+        that replace it.
         """
         tile = self._known.get(access.name)
         if tile is None:
@@ -359,7 +361,7 @@ class _Stacking:
         return first * self.rows, count
 
     def _there(self, there: Access, row: int, variable: str) -> str:
-        """Return the text of the access to one iteration's rows in HBM."""
+        """Return the text of an access to rows in HBM, for one of the stacked iterations."""
         moved = {name: variable for name in names_in(there.node) if name.id == self.loop.variable}
         if self.kernel.api == "nki":
             return changed(self.kernel, there.node, moved)
@@ -410,7 +412,9 @@ class _Stacking:
         self._lines.append(f"{one.indent}{changed(kernel, one.node, texts)}{tail}")
 
     def _place(self, one: Statement, tile: _Tile, part: int, *, writes: bool) -> str:
-        """Return the name of the new tile for one part of an old tile. The new tile is declared at its first write."""
+        """Return the name of the new tile that replaces one part of an old tile. A new tile is declared where it is
+        first written.
+        """
         if tile.made:
             return tile.name
         key = (tile.name, tile.first + part)

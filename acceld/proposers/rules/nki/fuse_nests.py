@@ -226,7 +226,7 @@ def _independent(items: Sequence[Item], variables: frozenset[str]) -> Iterator[S
 
 
 def _local(items: Sequence[Item], variables: frozenset[str]) -> frozenset[str]:
-    """Return ``variables``, and the names of all tiles in ``items`` that depend on them."""
+    """Return ``variables`` together with the names of all tiles in ``items`` that depend on them."""
     names = set(variables)
     for statement in (item for item in items if isinstance(item, Statement)):
         depends = statement.kind == "declaration" or depends_on(statement, frozenset(names))

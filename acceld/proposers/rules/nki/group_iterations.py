@@ -137,8 +137,8 @@ def _nest(kernel: KernelModule, outer: Loop, inner: Loop) -> _Nest | str | None:
 
 
 def _reused(kernel: KernelModule, outer: Loop, inner: Loop) -> list[tuple[Statement, Access]]:
-    """Return the reads in the inner loop of SBUF tiles that depend on the inner loop's variable and not on the outer
-    one.
+    """Return those reads of SBUF tiles in the inner loop that depend on the inner loop's variable, but not on the
+    outer loop's variable.
     """
     same = same_values(kernel, outer)
     written = {result.name for s in outer.statements() if s.kind == "op" for result in s.results}
@@ -233,7 +233,9 @@ def _carried(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statemen
 
 
 def _grouped(kernel: KernelModule, nest: _Nest, size: int) -> tuple[str, int]:
-    """Return the source with the loops ``for group: for outer: for member of group``, and the line of ``outer``."""
+    """Return the source with the loops nested as ``for group: for outer: for member of group``, and the line of
+    ``outer``.
+    """
     outer, inner = nest.outer, nest.inner
     group, member = kernel.fresh(f"{inner.variable}_group"), kernel.fresh(f"{inner.variable}_in_group")
     edits = Edits(kernel.source)

@@ -72,7 +72,9 @@ class HoistLoads(Rule):
 
 
 def _repeated(kernel: KernelModule, load: Statement) -> Repeated | None:
-    """Return the load with the outermost loop that repeats it; None if no loop does, or if the load can not move."""
+    """Return the load with the outermost loop that repeats it. Return None if no loop repeats it, or if it can not
+    move before that loop.
+    """
     source = _source(kernel, load)
     if source is None:
         return None

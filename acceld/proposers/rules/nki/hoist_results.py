@@ -58,7 +58,9 @@ class HoistResults(Rule):
 
 
 def _repeated(kernel: KernelModule, statement: Statement) -> Repeated | None:
-    """Return the instruction with the outermost loop that repeats it; None if no loop does, or if it can not move."""
+    """Return the instruction with the outermost loop that repeats it. Return None if no loop repeats it, or if it can
+    not move before that loop.
+    """
     if statement.kind != "op" or statement.op not in _PURE or statement.augmented or statement.second is not None:
         return None
     target = statement.target
@@ -162,7 +164,9 @@ def _are_own(kernel: KernelModule, loop: Loop, indices: tuple[Loop, ...]) -> boo
 def _is_read_there(
     kernel: KernelModule, statement: Statement, reader: Statement, loops: list[Loop], indices: tuple[Loop, ...]
 ) -> bool:
-    """Tell whether ``reader`` reads the instruction's result after the instruction, in the same iteration of ``loops``."""
+    """Tell whether ``reader`` reads the result of ``statement`` after ``statement`` has run, in the same iteration of
+    ``loops``.
+    """
     return reader.kind == "op" and reader.start > statement.start and set(loops) <= set(around(reader))
 
 

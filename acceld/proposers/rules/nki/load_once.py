@@ -95,7 +95,9 @@ class LoadOnce(Rule):
 
 
 def _sizes(found: _Loaded) -> list[int]:
-    """Return numbers of iterations that may share a load: the greatest, and the least whose rows are long enough."""
+    """Return the numbers of iterations that may share a load: the greatest number, and the least number for which the
+    loaded rows are long enough.
+    """
     trips = found.loop.trips or 1
     fitting = [size for size in range(2, trips + 1) if trips % size == 0 and size * found.columns <= _MOST_COLUMNS]
     enough = [size for size in fitting if size * found.columns * found.bytes >= _FULL_ROW_BYTES]
@@ -163,8 +165,8 @@ def _mentions(node: ast.AST, loop: Loop) -> int:
 
 
 def _in_columns(access: Access) -> tuple[Affine, int] | None:
-    """Return (first column, number of columns) of a part of a tile, (0, 0) for all columns; None if they are not
-    understood.
+    """Return (first column, number of columns) of a part of a tile; (0, 0) for all columns, None if the columns are
+    not understood.
     """
     assert access.dims is not None
     last = access.dims[-1]

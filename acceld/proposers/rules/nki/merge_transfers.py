@@ -29,7 +29,11 @@ _SETTINGS = {"dst", "src", "engine", "dge_mode", "name"}
 
 @dataclass(frozen=True)
 class _Pieces:
-    """A loop of one transfer, whose pieces lie side by side in the target, and in the source or all at one place there."""
+    """A loop that consists of one transfer of a piece.
+
+    The pieces of all iterations lie side by side in the target. In the source they lie side by side too, or all at
+    the same place.
+    """
 
     loop: Loop
     transfer: Statement

@@ -259,9 +259,9 @@ class _Origin:
 
     def _slot(self, statement: Statement, access: Access) -> Loop | None:
         """Return the loop whose variable selects the block of its buffer that ``access`` refers to; None if no loop
-        does.
+        selects it.
 
-        The index that selects the block must be that variable plus multiples of the number of blocks.
+        The index that selects the block must be the loop's variable plus multiples of the number of blocks.
         """
         if access.name in self._slots:
             return self._slots[access.name]
@@ -299,8 +299,9 @@ class _Origin:
         )
 
     def _place(self, stationary: Access, slot: Loop) -> int | None:
-        """Return the position of the index that numbers the places of a stationary operand; None if the operands of
-        several places can not lie side by side.
+        """Return the position of the index that numbers the places of a stationary operand.
+
+        Return None if the operands of several places can not lie side by side.
         """
         blocks, dims = self._swap.blocks, stationary.dims or ()
         form = dims[-1].form
@@ -348,8 +349,8 @@ class _Origin:
         return ""
 
     def _unmixed(self) -> str:
-        """Return the reason if an operand would be needed in two layouts, the old one and that of the exchange; empty
-        if no operand is.
+        """Return the reason if an operand would be needed in two layouts, the present one and that after the
+        exchange; empty if no operand would be.
         """
         laid_out = {(one.stationary.name, one.place) for one in self._swap.products if not one.by_columns}
         names = {name for name, _ in laid_out}
@@ -358,7 +359,7 @@ class _Origin:
         return ""
 
     def _unchanged(self) -> set[str]:
-        """Return the names of the operands that keep their layout when the products are exchanged."""
+        """Return the names of the operands that keep their layout when the operands of the products are exchanged."""
         products = self._swap.products
         return {one.moving.name for one in products} | {one.stationary.name for one in products if one.by_columns}
 

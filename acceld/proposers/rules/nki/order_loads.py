@@ -116,8 +116,10 @@ def _loads(kernel: KernelModule, items: Sequence[Item]) -> bool:
 
 
 def _benefit(profile: Profile | None, early: _Early) -> float:
-    """Return the share of the latency (0 to 1) that the busiest engine may no longer wait: before its first work for the
-    loads, or in each iteration of a loop for the work that the loads pass.
+    """Return the share of the latency (0 to 1) for which the busiest engine may wait less.
+
+    It may wait less for the loads before its first work; in a loop's body, it may wait less in each iteration for the
+    work that the loads pass.
     """
     if early.group[0].parent is None:
         return max(0.01, start_share(profile, {one.line for one in flatten(early.group)}, "dma"))

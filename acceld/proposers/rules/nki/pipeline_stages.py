@@ -253,7 +253,7 @@ def _ahead(kernel: KernelModule, loop: Loop, first: int, variant: Variant) -> st
 
 
 def _less(count: str, number: int, *, inside: bool = False) -> str:
-    """Return the text of ``count`` less ``number``, in parentheses if it stands ``inside`` another expression."""
+    """Return the text of ``count - number``, with parentheses if it stands inside another expression (``inside``)."""
     if count.isdecimal():
         return str(int(count) - number)
     return f"({count} - {number})" if inside else f"{count} - {number}"

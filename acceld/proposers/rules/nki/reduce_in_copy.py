@@ -64,7 +64,9 @@ class ReduceInCopy(Rule):
 
 
 def _benefit(profile: Profile | None) -> float:
-    """Return the share of the latency (0 to 1) that may be saved: more if the vector or the scalar engine is busy."""
+    """Return the share of the latency (0 to 1) that the rewrite may save. The share is greater if the vector or the
+    scalar engine is busy.
+    """
     if profile is None or not profile.latency_us:
         return 0.1
     return 0.2 * min(1.0, max(busy_share(profile, "vector"), busy_share(profile, "scalar")))
@@ -81,8 +83,10 @@ def _arguments(kernel: KernelModule, made: Statement) -> dict[str, str]:
 
 
 def _rounded(kernel: KernelModule, made: Statement) -> str:
-    """Return the reason why multiplying in float32 could change the values that ``made`` writes, or reducing them could
-    give another result; empty if neither could.
+    """Return the reason why the rewrite could change results; empty if it could not.
+
+    Two changes are possible: multiplying in float32 changes the values that ``made`` writes, or reducing these values
+    gives another result.
     """
     source = made.reads.get("src") or made.reads["data"]
     dtype, in_psum = kernel.dtype_of(source.name), kernel.space_of(source.name) == "psum"

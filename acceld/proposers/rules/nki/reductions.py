@@ -39,7 +39,8 @@ def reduced(kernel: KernelModule, whole: Statement) -> tuple[Access, str] | None
 def made_before(kernel: KernelModule, whole: Statement, data: Access) -> Statement | None:
     """Return the instruction that last writes the tile ``data`` before the reduction ``whole``.
 
-    Return None if there is none, or if that instruction adds to the tile, or computes a reduction already.
+    Return None if no instruction writes the tile before, or if the last one adds to the tile or computes a reduction
+    already.
     """
     before = [one for one in kernel.writers(data.name) if one.start < whole.start]
     made = max(before, key=lambda one: one.start, default=None)
@@ -77,8 +78,10 @@ def obstacle(kernel: KernelModule, made: Statement, whole: Statement, data: Acce
 def joined(
     kernel: KernelModule, made: Statement, whole: Statement, name: str, arguments: Mapping[str, str], op: str
 ) -> str:
-    """Return the source in which one instruction, ``name`` of ``nisa`` with ``arguments``, replaces two statements: it
-    writes what ``made`` writes, and reduces that by the operator ``op``, as ``whole`` does.
+    """Return the source with one instruction in place of two statements.
+
+    The instruction, ``name`` of ``nisa`` with ``arguments``, writes what ``made`` writes, and reduces it by the
+    operator ``op``, as ``whole`` does.
     """
     edits = Edits(kernel.source)
     language, result, declaration = prefix(kernel, "language"), kernel.text(whole.made.node), ""

@@ -152,9 +152,10 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
 
 
 def _steps(kernel: KernelModule, scaling: Statement) -> tuple[Statement, Statement, Statement, Statement] | str:
-    """Return the statements that follow the scaling of a tile: its transpose, the copy of the transpose, the product
-    and the copy of the product's result. The result is text, the reason, if one of these statements is missing, or
-    if another statement uses the same tile.
+    """Return the statements that follow the scaling of a tile: its transpose, the copy of the transpose, the product,
+    and the copy of the product's result.
+
+    Return the reason as text if one of these statements is missing, or if another statement uses a tile of theirs.
     """
     scaled = scaling.made
     turn = _only_reader(kernel, scaling)
@@ -302,8 +303,10 @@ def _value(
     pairs: Sequence[tuple[Affine | None, Affine | None]],
     variable: str,
 ) -> Affine | None:
-    """Return the value that a loop variable of ``writer`` had when it wrote the element that ``reader`` reads; None if
-    it is not known. ``pairs`` are (index written, index read).
+    """Return the value that a loop variable of ``writer`` had when ``writer`` wrote the element that ``reader``
+    reads; None if the value is not known.
+
+    ``pairs`` has pairs (index by which the element was written, index by which it is read).
     """
     uses = [(there, here) for there, here in pairs if there is not None and variable in there.variables]
     if not uses:

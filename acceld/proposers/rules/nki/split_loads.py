@@ -139,7 +139,7 @@ def _bytes(kernel: KernelModule, found: _Load) -> int:
 
 
 def _counts(kernel: KernelModule, found: _Load) -> list[tuple[int, int]]:
-    """Return (axis, number of parts) for each way to split a load that is worth a try; [] if there is none."""
+    """Return (axis, number of parts) for each way to split a load that is worth trying; [] if no way is."""
     size = DTYPE_BYTES.get(kernel.dtype_of(found.tile.name), 4)
     whole = prod(found.shape) * size
     if whole < LEAST_BYTES or _ranges(kernel, found) is None:
@@ -159,8 +159,9 @@ def _counts(kernel: KernelModule, found: _Load) -> list[tuple[int, int]]:
 
 
 def _width(kernel: KernelModule, found: _Load, axis: int) -> int:
-    """Return how many elements along an axis of the tile a single statement uses at most; 0 if none uses less than all, or if
-    a statement uses an unknown number.
+    """Return the greatest number of elements along an axis of the tile that a single statement uses.
+
+    Return 0 if every statement uses all elements, or if a statement uses an unknown number.
     """
     name, widths = found.tile.name, set[int]()
     for statement in kernel.statements:
@@ -193,7 +194,8 @@ def _tensor(kernel: KernelModule, source: ast.expr) -> tuple[str, tuple[int | No
 
 
 def _ranges(kernel: KernelModule, found: _Load) -> list[tuple[ast.expr | None, Affine]] | None:
-    """Return (index, first element) of the source for each axis of the tile, the index None if there is no index.
+    """Return, for each axis of the tile, the index of the source and its first element. The index is None where the
+    source has no index.
 
     Return None if the source has other axes than the tile, or an index that is not understood.
     """
@@ -225,7 +227,9 @@ def _in_parts(kernel: KernelModule, found: _Load, variant: Variant) -> str:
     width = str(shape[axis] // count) if sizes[axis].isdecimal() else f"({sizes[axis]} // {count})"
 
     def index(start: Affine) -> str:
-        """Return the slice of the part along ``axis``, counted from ``start``."""
+        """Return the slice that selects a part along ``axis``. ``start`` is the position at which the first part
+        begins.
+        """
         first = f"{part} * {width}" if start == Affine() else f"{rendered(start, {})} + {part} * {width}"
         return f"{first}:{first} + {width}"
 

@@ -420,8 +420,9 @@ def declare_parts(kernel: KernelModule, name: str, parts: Parts, language: str, 
 
 
 def last_writers(kernel: KernelModule, name: str, readers: Sequence[Statement]) -> list[Statement]:
-    """Return the statements that write values of a buffer that one of ``readers`` reads. A statement is left out if its
-    value is overwritten before any of the readers reads the value.
+    """Return the statements that write values of a buffer which one of ``readers`` reads.
+
+    A statement is left out if its value is overwritten before any of the readers reads it.
     """
     writers = kernel.writers(name)
     reads = [one.start for one in readers if name in {access.name for access in one.reads.values()}]

@@ -149,7 +149,9 @@ def _obstacle(kernel: KernelModule, found: _Sum) -> str:
 
 
 def _problem_of_total(kernel: KernelModule, found: _Sum) -> str:
-    """Return the reason why the total may be more than the sum of the loop's products; empty if it is that sum."""
+    """Return the reason why the total may be more than the sum of the loop's products; empty if it is exactly that
+    sum.
+    """
     name, declared = found.total.name, kernel.buffers[found.total.name].declaration
     where = f"line {found.addition.line}: {name}"
     uses = all_accesses(kernel, name)
@@ -276,8 +278,8 @@ def _shared(kernel: KernelModule, found: _Sum) -> str:
 
 
 def _is_apart(uses: Sequence[tuple[Statement, Access]] | None, loop: Loop) -> bool:
-    """Return True if each iteration of a loop uses its own part of a buffer: in every access, the index at one position
-    is the loop's variable. False if ``uses`` is None.
+    """Return True if each iteration of a loop uses its own part of a buffer: in every access, the index at one
+    position is the loop's variable. Return False if ``uses`` is None.
     """
     variable = Affine.of_variable(loop.variable)
     own = [

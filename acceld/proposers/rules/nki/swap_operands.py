@@ -101,8 +101,8 @@ def _swapped(kernel: KernelModule, swap: OperandSwap, reads: Mapping[ast.expr, s
 def _exchanged(kernel: KernelModule, swap: OperandSwap, product: Product) -> dict[str, str]:
     """Return the texts of a product's new operands, by name of the argument.
 
-    The new stationary operand is a block of the former moving operand. The new moving operand has the stationary
-    operands of a group of places, side by side.
+    The new stationary operand is a block of the former moving operand. The new moving operand has, side by side, the
+    former stationary operands of a group of places.
     """
     variable, place = product.slot.variable, _index(product.stationary, product.place)
     columns = _range_text(kernel, product.stationary, BLOCK)
@@ -172,10 +172,11 @@ def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[ast.expr, str] | str
 
 
 def _iteration(kernel: KernelModule, swap: OperandSwap, access: Access) -> dict[str, str] | None:
-    """Return, for an access to a transposed tile, the values as text of the loop variables with which that tile was
-    transposed; None if the values do not follow from the indices.
+    """Return the values of the loop variables with which a transposed tile was made, as text. ``access`` is an access
+    to that tile.
 
-    In the result the values for the place and for the block are exchanged.
+    In the result, the values for the place and for the block are exchanged. Return None if the values do not follow
+    from the indices.
     """
     target, slot = swap.copy.target, swap.slot
     assert target is not None and slot is not None
@@ -216,8 +217,8 @@ def _renamed(access: Access, values: Mapping[str, str]) -> dict[ast.AST, str]:
 
 
 def _superfluous(swap: OperandSwap) -> list[Item]:
-    """Return the items that become superfluous: the transpose and its copy, or the outermost loop around them that
-    contains nothing else.
+    """Return the items of the kernel that become superfluous: the transpose and its copy, or the outermost loop
+    around them that contains nothing else.
     """
     gone: list[Item] = [swap.turn, swap.copy]
     while (loop := gone[0].parent) is not None and all(

@@ -276,8 +276,8 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
 
 
 def _first(access: Access) -> tuple[Affine | None, bool]:
-    """Return (first column of an access, True if the access is a single column). The first column is None for an access
-    to the whole tile, and if it is not known.
+    """Return (first column of an access, whether the access is a single column). The first column is None for an
+    access to the whole tile, and if it is not known.
     """
     last = last_index(access)
     return (None, False) if last is None or last.form is None else (last.form.start, last.width == 1)

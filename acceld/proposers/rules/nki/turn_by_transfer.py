@@ -37,7 +37,7 @@ _ROWS = 16
 
 @dataclass(frozen=True)
 class _Turn:
-    """Transposes, on the tensor engine, of blocks of one tile into one other tile. One statement makes the first
+    """Transposes of blocks of one tile into one other tile, on the tensor engine. A single statement makes the first
     tile.
     """
 
@@ -109,8 +109,8 @@ def _lines(found: _Turn) -> str:
 def _turn(kernel: KernelModule, turn: Statement) -> _Turn | None:
     """Return the transposes of a tile, if the statement ``turn`` is the first of them.
 
-    None means that the statement is no transpose, or not the first transpose of the tile, or that the rule does not
-    know the statement that makes the tile, the tile's shape or its dtype.
+    Return None if the statement is no transpose or not the tile's first transpose. Also return None if the rule does
+    not know the statement that makes the tile, the tile's shape or its dtype.
     """
     data = turn.reads.get("data")
     if turn.kind != "op" or turn.op != "nc_transpose" or data is None or turn.target is None:
@@ -213,8 +213,8 @@ def _part(kernel: KernelModule, found: _Turn, turn: Statement) -> str:
 
 
 def _from_source(kernel: KernelModule, found: _Turn, parts: Sequence[str], _: Variant) -> str:
-    """Return the source in which the blocks are loaded transposed from where the tile is loaded. A tile that nothing else
-    reads is not loaded.
+    """Return the source in which the blocks are loaded transposed, from the place in HBM from which the tile is
+    loaded. If nothing else reads the tile, the tile itself is not loaded.
     """
     edits, name, made = Edits(kernel.source), found.data.name, found.turns[0].made.name
     isa, language = prefix(kernel, "isa"), prefix(kernel, "language")

@@ -91,8 +91,8 @@ class TurnOnEngine(Rule):
 def _trip(kernel: KernelModule, turn: Statement) -> _Trip | None:
     """Return the way through HBM of the tile that the statement ``turn`` loads transposed.
 
-    None means that the statement is no transposing load, or that no statement outside of loops stores the tile at the
-    place where it is loaded. Of several loads into one tile, only the first has a result other than None.
+    Return None if the statement is no transposing load, or if no statement outside of loops stores the tile at the
+    place from which it is loaded. If several loads fill one tile, the result is None for all loads but the first.
     """
     kept = turn.reads.get("src")
     if turn.kind != "op" or turn.op != "dma_transpose" or turn.target is None or kept is None or not kept.dims:

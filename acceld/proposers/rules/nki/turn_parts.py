@@ -82,9 +82,10 @@ class TurnParts(Rule):
 
 
 def _benefit(found: _Turned, profile: Profile | None) -> float:
-    """Return the share of the latency (0 to 1) that may be saved: a third of the tensor engine's time for the
-    transposes, and a third of the vector engine's time for the parts, which the vector engine then copies in
-    bfloat16.
+    """Return the share of the latency (0 to 1) that the rewrite may save.
+
+    It is a third of the tensor engine's time for the transposes, and a third of the vector engine's time for the
+    parts, which the vector engine then copies in bfloat16.
     """
     if profile is None:
         return 0.1

@@ -184,7 +184,9 @@ def _jammed(kernel: KernelModule, loop: Loop, variant: Variant) -> str:
 
 
 def _side_by_side(kernel: KernelModule, items: Sequence[Item], indent: str, copies: Sequence[Mapping[str, str]]) -> str:
-    """Return the lines of ``items`` for each of ``copies``, item by item. A copy is given by its new names."""
+    """Return the lines of ``items`` once for each of ``copies``, item by item. A copy is a mapping from names to the
+    copy's new names.
+    """
     text = ""
     for item in items:
         if isinstance(item, Loop):

@@ -100,7 +100,7 @@ def _with_larger_width(kernel: KernelModule, width: TileWidth, variant: Variant)
 
 
 def _factors(steps: ColumnSteps) -> list[int]:
-    """Return the numbers of steps that may become one step: at most three, best first.
+    """Return the numbers of steps that may become one step: at most three numbers, the best first.
 
     The best number gives a step of about 2048 columns, in tiles that leave room in SBUF.
     """

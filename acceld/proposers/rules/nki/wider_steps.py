@@ -1,4 +1,4 @@
-"""Rewrite a loop over columns so that one iteration takes the columns of several."""
+"""Rewrite a loop over columns so that one iteration does the work of several former iterations."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def widened(kernel: KernelModule, steps: ColumnSteps, factor: int) -> str:
 
 
 def _start(steps: ColumnSteps, dim: Dim, factor: int, ranges: _Ranges, *, last: bool, slot: bool) -> str | None:
-    """Return the text of the start of a wider slice, or of the whole index if it is no slice; None if the index does
-    not change.
+    """Return the text of the start of a wider slice, or of a whole index that is no slice; None if the index does not
+    change.
 
     ``last`` is True for the index over columns. An index over partitions never changes, even if the number of
     partitions equals the number of columns in a step.
@@ -64,8 +64,10 @@ def _start(steps: ColumnSteps, dim: Dim, factor: int, ranges: _Ranges, *, last: 
 
 
 def _moved(form: Affine, steps: ColumnSteps, factor: int, *, slot: bool = False) -> Affine:
-    """Return a form in which an iteration advances by ``factor`` times as much, or as much as before in a ``slot``. If
-    all steps become one, the form is without the loop's variable.
+    """Return an index form for wider steps: an iteration advances by ``factor`` times as much as before.
+
+    With ``slot``, an iteration advances by as much as before. If a single step is left, the form is without the
+    loop's variable.
     """
     variable = steps.loop.variable
     rest = Affine(form.constant, tuple((symbol, many) for symbol, many in form.terms if symbol.variable != variable))
@@ -109,7 +111,9 @@ def _with_fewer_iterations(kernel: KernelModule, steps: ColumnSteps, factor: int
 
 
 class _Ranges:
-    """Give the texts of index ranges, unchanged or wider. If a range has a name, its wider range gets a name too."""
+    """The texts of index ranges in a rewritten loop, unchanged or wider. If a range has a name, its wider range gets
+    a name too.
+    """
 
     def __init__(self, kernel: KernelModule, old_columns: int, columns: int) -> None:
         self._kernel, self._old_columns, self._columns = kernel, old_columns, columns

@@ -152,5 +152,5 @@ def _run(program: Program, arrays: Sequence[Array], trial: Trial) -> list[Array]
 
 
 def _inside(result: Array, written: Any) -> Array:
-    """Return a result with zeros where neither the reduced program nor a mutant of it writes."""
+    """Return a result with zeros in place of elements that neither the reduced program nor a mutant of it writes."""
     return np.where(written | ~np.isnan(result.astype(np.float64)), result, np.zeros((), result.dtype))

@@ -114,7 +114,7 @@ def _droppable(program: Program, loop: Loop) -> bool:
 
 
 def _moves(loop: Loop) -> Callable[[Use], bool]:
-    """Return a function that tells whether an access has another index in each iteration of the loop."""
+    """Return a function that tells whether an access has a different index in each iteration of the loop."""
     return lambda use: any(coef for start in use.access.start for one, coef in start.terms if one == loop.id)
 
 

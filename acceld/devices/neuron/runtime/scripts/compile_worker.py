@@ -244,7 +244,7 @@ def framework(bench: CompileInputs) -> Path:
 def frontend(*, disabled: bool) -> Callable[[CompileInputs], Path]:
     """Return the compile route that calls the compiler's frontend and driver itself.
 
-    ``disabled`` turns off the optimizations of the compiler's backend.
+    If ``disabled`` is True, the optimizations of the compiler's backend are turned off.
     """
 
     def compile_it(bench: CompileInputs) -> Path:

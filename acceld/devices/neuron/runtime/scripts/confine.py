@@ -21,8 +21,9 @@ _MS_PRIVATE = 1 << 18
 
 
 def take_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Return the pipes of stdin and stdout as private files. From then on stdin is empty, and prints to stdout go to
-    stderr.
+    """Return the pipes behind stdin and stdout as private files.
+
+    From then on stdin is empty, and what code prints to stdout goes to stderr.
     """
     incoming = os.fdopen(os.dup(0), "rb")
     outgoing = os.fdopen(os.dup(1), "wb")
@@ -46,8 +47,8 @@ def end_with_parent(parent: int) -> None:
 def hide(pattern: str) -> list[str]:
     """Mount /dev/null over every file that matches ``pattern``, in this process's own mount namespace.
 
-    Return the files that could not be hidden. The files are device files: compiling runs the kernel's own Python, and
-    with the legacy API this Python would execute the kernel on any core that it can open.
+    Return the files that could not be hidden. The files are device files. They are hidden because compiling runs the
+    kernel's own Python code, which with the legacy API executes the kernel on any core that it can open.
     """
     found = sorted(glob.glob(pattern))
     if not found:

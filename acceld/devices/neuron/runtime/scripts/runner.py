@@ -364,7 +364,7 @@ def version_of(distribution: str) -> str:
 
 
 class Runner:
-    """The state of the runner between requests: the chosen runtime, and the loaded NEFF of each slot."""
+    """The state of the runner process between two requests: the chosen runtime, and the loaded NEFF of each slot."""
 
     def __init__(self) -> None:
         self.wanted: tuple[str, str] | None = None
