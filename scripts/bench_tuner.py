@@ -25,6 +25,7 @@ import math
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from time import monotonic, process_time
 from typing import Any
@@ -113,7 +114,7 @@ class Known:
         if len(self.moves) >= _MOST_KNOWN:
             self.moves.clear()
         if (text, only) not in self.moves:
-            self.moves[text, only] = find()
+            self.moves[text, only] = [replace(move, apply=cache(move.apply)) for move in find()]
         return self.moves[text, only]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
 from acceld.editing import Edits, reindent
 from acceld.errors import RuleRefused
@@ -144,12 +144,9 @@ class DrainOnce(Rule):
             )
 
 
-@lru_cache(maxsize=64)
 def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
     """Return the element-wise work that one instruction could do for several iterations of a loop, or the reason as text
     why one instruction can not do the work; None for a loop without such work.
-
-    Results are cached, because the answer may need changed kernels to be read, and a tuner asks again for the same kernel.
     """
     if loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
         return None

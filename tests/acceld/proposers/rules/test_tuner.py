@@ -322,7 +322,7 @@ async def test_a_tie_is_kept_and_extended_in_place_of_the_kernel_before_it() -> 
     root = await tuner.root("root")
     assert root is not None
     await STRATEGIES["promise"](tuner, root)
-    assert asked[:3] == ["root", "root tie", "root m0"] and "root tie m0" in asked
+    assert asked[:3] == ["root", "root tie", "root m0"] and "root tie m1" in asked
     assert not {"root m1", "root m2", "root m3"} & set(asked), "the tie is extended first"
     assert tuner.fastest(1) == [root], "of equally fast kernels the one with fewer steps is the best"
 
@@ -560,6 +560,24 @@ async def test_a_rule_whose_moves_saved_nothing_promises_less() -> None:
 
 def profile(**busy_us: float) -> Profile:
     return Profile(Source.SIMULATED, "trn1", "nki_legacy", 100.0, "compiler_legacy", engines_us=busy_us)
+
+
+async def test_a_step_that_saved_nothing_on_one_kernel_waits_on_the_next_for_another_place_of_its_rule() -> None:
+    def places(text: str, profile: Profile | None) -> list[Move]:
+        listed = (("a", "a", 0.3), ("r0", "r", 0.2), ("r1", "r", 0.15))
+        return [Move(*one, partial(str, f"{text} {one[0]}")) for one in listed if one[0] not in text]
+
+    asked: list[str] = []
+
+    async def clock(text: str) -> TimedProgram:
+        asked.append(text)
+        return TimedProgram((7.0 if "a" in text else 10.0) + 0.05 * ("r0" in text), text)
+
+    tuner = Tuner(clock, places, limit=3)
+    root = await tuner.root("k")
+    assert root is not None
+    await STRATEGIES["promise"](tuner, root)
+    assert asked[1:] == ["k a", "k r0", "k a r1"]
 
 
 async def test_a_rule_whose_move_lost_time_waits_for_one_whose_move_saved_nothing() -> None:
