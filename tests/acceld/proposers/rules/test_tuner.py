@@ -510,6 +510,37 @@ async def test_a_step_that_does_not_apply_any_more_gives_no_code_and_the_reason(
     assert attempt is not None and attempt.text is None and "line 99 does not apply" in (attempt.reason or "")
 
 
+TWO_COLUMN_LOOPS = """\
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    kept = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.sbuf)
+    for c in nl.affine_range(8):
+        part = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=part, src=x[0:128, nl.ds(c * 256, 256)])
+        nisa.activation(dst=kept[0:128, nl.ds(c * 256, 256)], op=nl.exp, data=part)
+    top = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_reduce(dst=top, op=nl.maximum, data=kept, axis=1)
+    for d in nl.affine_range(8):
+        done = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=done, data=kept[0:128, nl.ds(d * 256, 256)], op0=nl.multiply, operand0=top)
+        nisa.dma_copy(dst=out[0:128, nl.ds(d * 256, 256)], src=done)
+    return out
+"""
+
+
+def test_one_move_widens_the_tiles_of_all_loops() -> None:
+    found = moves(TWO_COLUMN_LOOPS, Launch("nki", ((128, 2048),)))
+    (move,) = [one for one in found if one.step == "widen_tiles everywhere"]
+    made = move.apply()
+    assert made is not None and "affine_range(8)" not in made and "256)]" not in made
+
+
 def test_a_source_that_can_not_be_read_has_no_moves() -> None:
     assert moves("def kernel(:", Launch("nki_legacy")) == []
 
