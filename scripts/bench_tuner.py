@@ -104,7 +104,7 @@ class Tried:
 
 @dataclass(slots=True)
 class Known:
-    """What searches of one workload share: timed kernels, and the moves of kernels."""
+    """Hold the timed kernels and the moves of kernels that the searches of one workload share."""
 
     timed: dict[str, TimedProgram | None] = field(default_factory=dict)
     moves: dict[tuple[str, str], list[Move]] = field(default_factory=dict)
