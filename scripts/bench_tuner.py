@@ -1,8 +1,14 @@
 """Compare strategies of the tuner (which searches sequences of rewrites) at equal processor time, and measure
 the cost of timing a kernel.
 
-python scripts/bench_tuner.py [--cpu-s 60] [--seeds 2] [--chip trn2] [--api nki] [--roots FOLDER] [--only silu]
-[--json]
+python scripts/bench_tuner.py [--cpu-s 60 | --timed 40,100] [--seeds 2] [--chip trn2] [--api nki] [--roots FOLDER]
+[--only silu] [--json]
+python scripts/bench_tuner.py --leave-out each --timed 100 --strategies promise [--api nki] [--only silu]
+
+With ``--timed`` a search ends after so many timed kernels, and the table has the speed-up after each of the numbers.
+``--leave-out`` repeats each search without a rule, and prints a row for each rule. A rule of which no rewrite was made
+is not left out, because the search without the rule would be the same. The searches of one workload share what is known
+of a kernel, so with ``--leave-out`` their processor times mean nothing.
 
 Rules, jails and the simulator are real. No kernel runs on data. Time is processor time of this process and of
 the jailed jobs, so that other work on the machine counts for little. ``beam`` is not a strategy of acceld: it
@@ -17,8 +23,9 @@ import gc
 import json
 import math
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from time import monotonic, process_time
 from typing import Any
@@ -42,6 +49,10 @@ from scripts.starting_points import simulated, starting_points
 EASY = "silu,add_rmsnorm_matmul,rmsnorm_matmul,mamba,bmm,matmul_add_rmsnorm,rope_single_freq_apply,adamw"
 """Workloads of at most 20,000 instructions."""
 _MANY = 1_000_000
+_SLOWER = 0.002
+"""Least loss, as a share of the speed-up, for which a search counts as slower."""
+_MOST_KNOWN = 128
+"""Most kernels whose moves are kept. The moves of a kernel hold its syntax tree."""
 
 
 async def beam(tuner: Tuner, root: Tuned) -> None:
@@ -78,11 +89,33 @@ class Tried:
     best_us: float
     rules: tuple[str, ...]
     """Rules that made the steps to the fastest kernel."""
+    after_us: tuple[float, ...] = ()
+    """Latency of the fastest kernel after each number of timed kernels that ``--timed`` gives."""
+    without: str = ""
+    """The rule that was left out."""
+    made: tuple[str, ...] = ()
+    """Rules of which the search made a rewrite."""
 
     @property
     def speedup(self) -> float:
         """Return the simulated speed-up of the fastest kernel over the kernel that tuning began with."""
         return self.before_us / self.best_us
+
+
+@dataclass(slots=True)
+class Known:
+    """Hold the timed kernels and the moves of kernels that the searches of one workload share."""
+
+    timed: dict[str, TimedProgram | None] = field(default_factory=dict)
+    moves: dict[tuple[str, str], list[Move]] = field(default_factory=dict)
+
+    def of(self, text: str, only: str, find: Callable[[], list[Move]]) -> list[Move]:
+        """Return the moves of a kernel, which are computed once unless too many kernels are known."""
+        if len(self.moves) >= _MOST_KNOWN:
+            self.moves.clear()
+        if (text, only) not in self.moves:
+            self.moves[text, only] = [replace(move, apply=cache(move.apply)) for move in find()]
+        return self.moves[text, only]
 
 
 class Meter:
@@ -117,17 +150,37 @@ async def tried(
     name: str,
     seed: int,
     limit_s: float,
+    *,
+    counts: Sequence[int] = (),
+    without: str = "",
+    known: Known | None = None,
 ) -> Tried:
-    """Tune one kernel by the strategy ``name`` for ``limit_s`` processor seconds, and return the result."""
+    """Tune one kernel by the strategy ``name``, and return the result.
+
+    The search ends after ``limit_s`` processor seconds; if ``counts`` are given, after the greatest of these numbers of
+    timed kernels. The rule ``without`` is left out. ``known`` is what earlier searches of the workload found out.
+    """
     tensors = [argument if argument.value is None else None for argument in found.arguments]
     launch = launch_of(kernel, found.kernel_facts, tuple(one.dtype if one else "" for one in tensors))
     proposer.readings.cache_clear()  # drop what the strategy before this one cached for the same kernels
     began_s, start_s, instructions = meter.cpu_s, monotonic(), 0.0
+    latencies_us: list[float] = []
+    made = set[str]()
 
     async def clock(text: str) -> TimedProgram | None:
-        nonlocal instructions
-        if meter.cpu_s - began_s > limit_s:
+        if not counts and meter.cpu_s - began_s > limit_s:
             tuner.left = 0
+        if known is not None and text in known.timed:
+            timed = known.timed[text]
+        else:
+            timed = await time(text)
+        latencies_us.append(timed.latency_us if timed is not None else math.inf)
+        if known is not None:
+            known.timed[text] = timed
+        return timed
+
+    async def time(text: str) -> TimedProgram | None:
+        nonlocal instructions
         request = EvaluationRequest(replace(kernel, text=text, trusted=True), found.name, chip)
         reported = await timed_with_hidden(request, found, evaluator.evaluate)
         if reported is None or reported.latency_us is None or reported.profile is None:
@@ -135,10 +188,21 @@ async def tried(
         instructions = max(instructions, reported.profile.counters.get("instruction_count", 0.0))
         return TimedProgram(reported.latency_us, reported.program_sha256, reported.profile)
 
-    def find(text: str, profile: Profile | None = None, *, only: str = "") -> list[Move]:
-        return moves(text, launch, profile, only=only)
+    def noted(move: Move) -> Move:
+        def apply() -> str | None:
+            made.add(move.rule)
+            return move.apply()
 
-    tuner = Tuner(clock, find, limit=_MANY, seed=seed, again=found_again(find))
+        return replace(move, apply=apply)
+
+    def find(text: str, profile: Profile | None = None, *, only: str = "") -> list[Move]:
+        def search() -> list[Move]:
+            return moves(text, launch, profile, only=only)
+
+        found = search() if known is None else known.of(text, only, search)
+        return [noted(move) for move in found if move.rule != without]
+
+    tuner = Tuner(clock, find, limit=max(counts, default=_MANY), seed=seed, again=found_again(find))
     root = await tuner.root(kernel.text)
     if root is None:
         raise SystemExit(f"{found.name}: the kernel to start from is not a legal program")
@@ -155,6 +219,9 @@ async def tried(
         root.latency_us,
         best.latency_us,
         best.rules,
+        tuple(min(latencies_us[: count + 1]) for count in counts),
+        without,
+        tuple(sorted(made)),
     )
 
 
@@ -167,15 +234,41 @@ async def every(arguments: argparse.Namespace) -> list[Tried]:
         for found, root in starting_points(arguments.only.split(","), arguments.roots, arguments.api):
             for seed in range(arguments.seeds):
                 for strategy in arguments.strategies.split(","):
-                    one = await tried(meter, evaluator, found, root, arguments.chip, strategy, seed, arguments.cpu_s)
-                    results.append(one)
-                    print(_line(one), file=sys.stderr, flush=True)
+                    known = Known() if arguments.leave_out else None
+
+                    async def search(without: str, strategy: str = strategy, seed: int = seed) -> Tried:
+                        one = await tried(
+                            meter,
+                            evaluator,
+                            found,  # noqa: B023  # the search ends before the next workload
+                            root,  # noqa: B023
+                            arguments.chip,
+                            strategy,
+                            seed,
+                            arguments.cpu_s,
+                            counts=arguments.timed,
+                            without=without,
+                            known=known,  # noqa: B023
+                        )
+                        results.append(one)
+                        print(_line(one), file=sys.stderr, flush=True)
+                        return one
+
+                    whole = await search("")
+                    wanted = whole.made if arguments.leave_out == "each" else arguments.leave_out.split(",")
+                    for rule in wanted if arguments.leave_out else ():
+                        if rule in whole.made:
+                            await search(rule)
     return results
 
 
 def _line(one: Tried) -> str:
     per_minute = 60.0 * one.timed / one.cpu_s
     won = ", ".join(dict.fromkeys(one.rules))
+    if one.after_us:
+        reached = ", ".join(f"{one.before_us / us:.3f}x" for us in one.after_us)
+        without = f" without {one.without}" if one.without else ""
+        return f"{one.workload:24} {one.strategy:7} seed {one.seed}{without}: {reached}, {one.cpu_s:.0f} s: {won}"
     return (
         f"{one.workload:24} {one.strategy:7} seed {one.seed}: {one.speedup:.3f}x, {one.timed} timed in {one.cpu_s:.0f} s, "
         f"{per_minute:.0f} a minute of one core, {60.0 * one.timed / one.wall_s:.0f} a minute, up to {one.instructions:.0f} instructions: {won}"
@@ -199,8 +292,36 @@ def table(results: list[Tried]) -> str:
     return "\n".join((*lines, " | ".join(("| all", *means, f"{rate:.0f} |"))))
 
 
+def left_out(results: list[Tried]) -> str:
+    """Return the speed-ups without each rule, as a table with a row for each rule and a column for each workload.
+
+    A dash means that the search made no rewrite of the rule.
+    """
+    names = list(dict.fromkeys(one.workload for one in results))
+    rules = sorted({rule for one in results if not one.without for rule in one.made})
+    lines = [" | ".join(("| left out", *names, "searches that end slower |")), "|---" * (len(names) + 2) + "|"]
+    whole = {name: _reached(results, name, "") for name in names}
+    lines.append(" | ".join(("| nothing", *(f"{whole[name]:.3f}x" for name in names), " |")))
+    for rule in rules:
+        found = {name: _reached(results, name, rule) for name in names}
+        cells = [f"{found[name]:.3f}x" if found[name] else "-" for name in names]
+        slower = sum(0.0 < found[name] < whole[name] * (1 - _SLOWER) for name in names)
+        lines.append(" | ".join((f"| `{rule}`", *cells, f"{slower} |")))
+    return "\n".join(lines)
+
+
+def _reached(results: list[Tried], name: str, without: str) -> float:
+    """Return the mean speed-up of a workload without a rule; 0 if there is no such search."""
+    found = [one.speedup for one in results if (one.workload, one.without) == (name, without)]
+    return _mean(found) if found else 0.0
+
+
 def _mean(values: list[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(sorted(int(one) for one in text.split(",")))
 
 
 def main() -> None:
@@ -213,11 +334,16 @@ def main() -> None:
     parser.add_argument("--roots", help="folder of kernels to start from; default: the workloads' baselines")
     parser.add_argument("--only", default=EASY)
     parser.add_argument("--strategies", default=",".join(COMPARED))
+    parser.add_argument("--timed", type=_numbers, default=(), help="numbers of timed kernels, instead of --cpu-s")
+    parser.add_argument("--leave-out", default="", help="rules to leave out one at a time, or `each`")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if arguments.leave_out and not arguments.timed:
+        parser.error("--leave-out compares searches at equal numbers of timed kernels: add --timed 100")
     gc.set_threshold(COLLECTED)  # as in the daemon
     results = asyncio.run(every(arguments))
-    print(json.dumps([asdict(one) for one in results], indent=1) if arguments.json else table(results))
+    shown = left_out if arguments.leave_out else table
+    print(json.dumps([asdict(one) for one in results], indent=1) if arguments.json else shown(results))
 
 
 if __name__ == "__main__":

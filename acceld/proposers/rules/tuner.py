@@ -432,9 +432,11 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
 
     The promised latency of a move is its kernel's latency less the share that the rule is expected to save. At first
     this share is the rule's stated benefit. The more moves of the rule are timed, the more the share is what these
-    moves saved or lost. So a slower kernel with a promising move is preferred to a kernel with weak moves only. Each
-    further move of one rule on the same kernel promises less, because a rule's moves tend to save the same time.
-    Among the kernels that were made by the same set of rules, only one at a time gets further moves.
+    moves saved or lost. So a slower kernel with a promising move is preferred to a kernel with weak moves only. A move
+    that was timed on one kernel promises, on another kernel, the mean of that share and of what the move saved before.
+    So a step without effect is not timed on one kernel after another. Each further move of one rule on the same kernel
+    promises less, because a rule's moves tend to save the same time. Among the kernels that were made by the same set
+    of rules, only one at a time gets further moves.
 
     Every other move is chosen by another rank: a kernel counts as faster, the less its busiest engine has to do. Such
     a kernel may be slow only because its engines wait for each other, and a later step can change that.
@@ -452,7 +454,8 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
         for (one, place), outcome in zip(tries, await tuner.time(tries), strict=True):
             if outcome.saved is not None:
                 move = (await tuner.moves(one))[place]
-                saved[move.rule].append(max(-_WORST, outcome.saved))
+                for name in (move.rule, move.step):
+                    saved[name].append(max(-_WORST, outcome.saved))
                 gains[anywhere(move.step)] = max(
                     (outcome.saved, move.step), gains.get(anywhere(move.step), (LEAST_STEP_PERCENT / 100, ""))
                 )
@@ -485,7 +488,7 @@ async def _promising(
     move is left out if the tuner already knows the kernel that it makes, for example because the move exchanges two
     loops back.
 
-    ``saved`` has, for each rule, the shares of the latency that its moves have saved or lost so far.
+    ``saved`` has, for each rule and for each step, the shares of the latency that its moves have saved or lost so far.
     """
     texts = {made.text for one, place in taken if (made := await tuner.made(one, place)) is not None}
     chosen: list[tuple[Tuned, int]] = []
@@ -496,8 +499,9 @@ async def _promising(
             earlier = Counter[str]()
             for place, move in enumerate(await tuner.moves(one)):
                 if place not in one.tried and (one, place) not in taken:
-                    seen = saved.get(move.rule, ())
-                    share = (_TRUST * move.benefit + sum(seen)) / (_TRUST + len(seen)) * _AGAIN ** earlier[move.rule]
+                    seen, same = saved.get(move.rule, ()), saved.get(move.step, ())
+                    share = (_TRUST * move.benefit + sum(seen)) / (_TRUST + len(seen))
+                    share = (share + sum(same)) / (1 + len(same)) * _AGAIN ** earlier[move.rule]
                     found.append((rank(one)[0] * (1.0 - share), number, place))
                 earlier[move.rule] += 1
         refused = False

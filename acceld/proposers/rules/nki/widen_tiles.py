@@ -37,6 +37,7 @@ class WidenTiles(Rule):
     source = "AWS NKI guides: MIN_II 64 cycles, about 100 cycles static overhead; DMA efficiency by bytes a partition"
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "tile_width"
+    everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
         """Yield loops over the columns of tiles, and constants that are tile widths. If tiles can not be wider, the

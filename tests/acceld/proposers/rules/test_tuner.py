@@ -322,7 +322,7 @@ async def test_a_tie_is_kept_and_extended_in_place_of_the_kernel_before_it() -> 
     root = await tuner.root("root")
     assert root is not None
     await STRATEGIES["promise"](tuner, root)
-    assert asked[:3] == ["root", "root tie", "root m0"] and "root tie m0" in asked
+    assert asked[:3] == ["root", "root tie", "root m0"] and "root tie m1" in asked
     assert not {"root m1", "root m2", "root m3"} & set(asked), "the tie is extended first"
     assert tuner.fastest(1) == [root], "of equally fast kernels the one with fewer steps is the best"
 
@@ -510,6 +510,37 @@ async def test_a_step_that_does_not_apply_any_more_gives_no_code_and_the_reason(
     assert attempt is not None and attempt.text is None and "line 99 does not apply" in (attempt.reason or "")
 
 
+TWO_COLUMN_LOOPS = """\
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    kept = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.sbuf)
+    for c in nl.affine_range(8):
+        part = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=part, src=x[0:128, nl.ds(c * 256, 256)])
+        nisa.activation(dst=kept[0:128, nl.ds(c * 256, 256)], op=nl.exp, data=part)
+    top = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_reduce(dst=top, op=nl.maximum, data=kept, axis=1)
+    for d in nl.affine_range(8):
+        done = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=done, data=kept[0:128, nl.ds(d * 256, 256)], op0=nl.multiply, operand0=top)
+        nisa.dma_copy(dst=out[0:128, nl.ds(d * 256, 256)], src=done)
+    return out
+"""
+
+
+def test_one_move_widens_the_tiles_of_all_loops() -> None:
+    found = moves(TWO_COLUMN_LOOPS, Launch("nki", ((128, 2048),)))
+    (move,) = [one for one in found if one.step == "widen_tiles everywhere"]
+    made = move.apply()
+    assert made is not None and "affine_range(8)" not in made and "256)]" not in made
+
+
 def test_a_source_that_can_not_be_read_has_no_moves() -> None:
     assert moves("def kernel(:", Launch("nki_legacy")) == []
 
@@ -560,6 +591,24 @@ async def test_a_rule_whose_moves_saved_nothing_promises_less() -> None:
 
 def profile(**busy_us: float) -> Profile:
     return Profile(Source.SIMULATED, "trn1", "nki_legacy", 100.0, "compiler_legacy", engines_us=busy_us)
+
+
+async def test_a_step_that_saved_nothing_on_one_kernel_waits_on_the_next_for_another_place_of_its_rule() -> None:
+    def places(text: str, profile: Profile | None) -> list[Move]:
+        listed = (("a", "a", 0.3), ("r0", "r", 0.2), ("r1", "r", 0.15))
+        return [Move(*one, partial(str, f"{text} {one[0]}")) for one in listed if one[0] not in text]
+
+    asked: list[str] = []
+
+    async def clock(text: str) -> TimedProgram:
+        asked.append(text)
+        return TimedProgram((7.0 if "a" in text else 10.0) + 0.05 * ("r0" in text), text)
+
+    tuner = Tuner(clock, places, limit=3)
+    root = await tuner.root("k")
+    assert root is not None
+    await STRATEGIES["promise"](tuner, root)
+    assert asked[1:] == ["k a", "k r0", "k a r1"]
 
 
 async def test_a_rule_whose_move_lost_time_waits_for_one_whose_move_saved_nothing() -> None:
