@@ -9,6 +9,7 @@ loop that can reach it is traced in full.
 
 from __future__ import annotations
 
+import ctypes
 import enum
 import functools
 import hashlib
@@ -265,6 +266,8 @@ class _Walk:
         elif kind in (slice, range):  # compare the bounds, because ranges with different bounds can be equal
             self._all((value.start, value.stop, value.step))
         elif kind in (set, frozenset, Set, FrozenSet):
+            if isinstance(value, set):
+                self.seen.append(_table(value))
             self._all(members(value))
         elif kind in (dict, MappingProxyType):
             self.names(value)
@@ -413,6 +416,18 @@ def _made_types() -> list[int]:
     """
     clearing: list[Any] = getattr(typing, "_cleanups", [])
     return [one.__self__.cache_info().misses for one in clearing]
+
+
+def _table(value: set[Any]) -> tuple[object, ...]:
+    """Return the state of a set beside its members: the hashes in its table, with those of members that were removed,
+    and the place at which ``pop`` looks next.
+
+    Source: CPython's ``PySetObject``.
+    """
+    after, word = id(value) + object.__basicsize__, ctypes.c_ssize_t
+    fill, used, mask, table, _, finger = (word * 6).from_address(after)
+    entries = (word * (2 * (mask + 1))).from_address(table)  # key and hash of each entry
+    return fill, used, finger, entries[1::2]
 
 
 def _bits(number: object) -> bytes:
