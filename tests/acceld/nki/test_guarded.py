@@ -193,7 +193,7 @@ def test_a_class_may_extend_the_base_that_the_api_documents() -> None:
         ("", "class File:\n        pass\n    print(object(), file=File())", 10),
         ("", "assert 'kernel' in __name__", 8),
         ("", "assert __file__", 8),
-        ("match '__main__':\n    case __name__:\n        pass\nif __name__ == '__main__':\n    import os\n", "pass", 7),
+        ("match '__main__':\n    case __name__:\n        pass\nif __name__ == '__main__':\n    import os\n", "pass", 4),
     ],
 )  # fmt: skip
 def test_what_reaches_elsewhere_is_refused_at_its_line(before: str, inside: str, line: int) -> None:
