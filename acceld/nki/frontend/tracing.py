@@ -174,7 +174,7 @@ def check_target(api: str, chip: str, lnc: int) -> None:
 
 _ASKING = {"isinstance": {2}, "type": {1}, "hasattr": {2}, "getattr": {2, 3}}
 """Python's functions whose answer depends on an object's type, with the numbers of arguments that they may have."""
-_ASKING_OF_NUMPY = frozenset({"isscalar"})
+_ASKING_OF_NUMPY = frozenset({"isscalar", "iterable"})
 """Functions of numpy whose answer depends on an object's type."""
 _REACHING = frozenset(
     "__import__ __builtins__ open input seterr geterr errstate seterrcall geterrcall setbufsize getbufsize set_printoptions "
