@@ -426,6 +426,7 @@ class _Checks(ast.NodeTransformer):
         for one in node.names:
             if not self._permitted.module(one.name):
                 raise self._refused(f"the module {one.name}", node.lineno)
+        self.generic_visit(node)
         return node
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
@@ -434,6 +435,7 @@ class _Checks(ast.NodeTransformer):
                 node.level or one.name.startswith("_") or not self._permitted.of_module(node.module or "", one.name)
             ):
                 raise self._refused(f"{node.module}.{one.name}", node.lineno)
+        self.generic_visit(node)
         return node
 
     def _public(self, node: ast.expr | None) -> None:
