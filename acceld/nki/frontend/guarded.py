@@ -23,7 +23,7 @@ import numpy as np
 
 from acceld.nki.errors import LegalityError
 from acceld.nki.frontend import repeatable
-from acceld.nki.frontend.permitted import METHODS, RULE, Permitted, as_imported, asks_if_main, bound_names
+from acceld.nki.frontend.permitted import HIDDEN_NAMES, METHODS, RULE, Permitted, as_imported, asks_if_main, bound_names
 from acceld.nki.frontend.session import Session
 from acceld.nki.frontend.shims import ApiModule, Stub, StubModule
 
@@ -439,12 +439,13 @@ class _Checks(ast.NodeTransformer):
         return node
 
     def _public(self, node: ast.expr | None) -> None:
-        """Raise LegalityError if an annotation or a pattern calls something or uses a name that begins with an
-        underscore.
+        """Raise LegalityError if an annotation or a pattern calls something, or uses a name that begins with an
+        underscore or that only the simulator's tiles have.
         """
         for inner in ast.walk(node) if node is not None else ():
             named = getattr(inner, "attr", getattr(inner, "id", ""))
-            if isinstance(inner, ast.Call | ast.Lambda | ast.NamedExpr) or named.startswith("_"):
+            hidden = named.startswith("_") or (isinstance(inner, ast.Attribute) and named in HIDDEN_NAMES)
+            if isinstance(inner, ast.Call | ast.Lambda | ast.NamedExpr) or hidden:
                 raise self._refused(f"{ast.unparse(inner)[:80]} in an annotation or a pattern", self._line)
 
 

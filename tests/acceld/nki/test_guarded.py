@@ -196,6 +196,7 @@ def test_a_class_may_extend_the_base_that_the_api_documents() -> None:
         ("", "assert 'acceld' in f'{type(nl.ds(0, 8))}'", 8),
         ("def f(value, __debug=1):\n    return value\n", "pass", 3),
         ("from math import pi as __name__\n", "pass", 3),
+        ("class Own:\n    label = 0\n", "match 'x':\n        case tile.label:\n            pass", 11),
         ("class __name__:\n    pass\n", "pass", 3),
         ("", "assert __file__", 8),
         ("match '__main__':\n    case __name__:\n        pass\nif __name__ == '__main__':\n    import os\n", "pass", 4),

@@ -761,6 +761,15 @@ def test_values_that_look_like_a_librarys_are_compared(before: str, body: str) -
 
 @pytest.mark.parametrize(
     "ask",
+    ["i + 1 is five == 5", "1 < five is not i + 1", "i.__class__ is int", "i.__doc__ == (5).__doc__", "np.iterable(i)"],
+)
+def test_a_loops_index_is_an_integer_to_every_question(ask: str) -> None:
+    body = f"if {ask}:\n                {DOUBLED}"
+    assert stand_for_all(ROWS.format(before="five = 5", body=body))
+
+
+@pytest.mark.parametrize(
+    "ask",
     [
         'def is_text(value, __acceld_plain__=lambda *v: ""):\n        return isinstance(value, str)\n    doubled = is_text(3)',
         "def same(a, b, __acceld_is__=lambda a, b: True):\n        return a is b\n    doubled = same(1000, 2000)",
