@@ -14,7 +14,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from acceld.nki.frontend.permitted import HIDDEN_NAMES, METHODS, Permitted, as_imported, asks_if_main
+from acceld.nki.frontend.permitted import HIDDEN_NAMES, METHODS, Permitted, as_imported, asks_if_main, bound_names
 from acceld.parsing import parse
 from acceld.statuses import Failure
 
@@ -181,7 +181,7 @@ class _Reader:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 self._bind(node)
         for node in ast.walk(self.tree):
-            found = self._finding(node)
+            found = self._finding(node) or next(filter(None, map(_bound, bound_names(node))), None)
             if found is not None:
                 rule, message, hint = found
                 yield Failure(rule, message, getattr(node, "lineno", 0), hint)
@@ -411,6 +411,13 @@ def _name(name: str) -> tuple[str, str, str] | None:
         return "builtin", f"a candidate may not use {name}", "compute with tiles and numbers alone"
     if name.startswith("__") and name not in ("__doc__", "__all__"):
         return "dunder", f"a candidate may not use the name {name}, which is internal", "use the public API"
+    return None
+
+
+def _bound(name: str) -> tuple[str, str, str] | None:
+    """Return (rule, message, hint) if a source may not give a value to ``name``; None if it may."""
+    if name.startswith("__"):
+        return "dunder", f"a candidate may not give a value to {name}, which is internal", "choose another name"
     return None
 
 

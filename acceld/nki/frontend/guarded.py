@@ -23,15 +23,16 @@ import numpy as np
 
 from acceld.nki.errors import LegalityError
 from acceld.nki.frontend import repeatable
-from acceld.nki.frontend.permitted import METHODS, RULE, Permitted, as_imported, asks_if_main
-from acceld.nki.frontend.protocol import IS, PLAIN, WHILE
+from acceld.nki.frontend.permitted import HIDDEN_NAMES, METHODS, RULE, Permitted, as_imported, asks_if_main, bound_names
 from acceld.nki.frontend.session import Session
 from acceld.nki.frontend.shims import ApiModule, Stub, StubModule
 
-CALL = "__acceld_call__"
-"""The name by which a rewritten file finds the function that checks each call."""
-_READ, _OWN = "__acceld_read__", "__acceld_own__"
-_SET, _SHOWN = "__acceld_set__", "__acceld_shown__"
+CALL = "acceld call"
+"""The name by which a rewritten file finds the function that checks each call. It has a space, as the names below do, so
+that no source can give it to something else.
+"""
+_READ, _OWN = "acceld read", "acceld own"
+_SET, _SHOWN = "acceld set", "acceld shown"
 _SIMULATOR = "acceld.nki."
 _STATEMENTS = frozenset(
     "Module FunctionDef ClassDef Return Delete Assign AugAssign AnnAssign For While If With Raise Assert Import ImportFrom "
@@ -49,7 +50,7 @@ _BUILTINS = frozenset(
     "hex int isinstance issubclass iter len list map max min next object oct ord pow print property range repr reversed "
     "round set slice sorted staticmethod str sum super tuple zip True False None NotImplemented Ellipsis __build_class__".split()
 )
-_NAMES = frozenset({"__doc__", "__all__", WHILE, f"{WHILE}trip", IS, PLAIN})
+_NAMES = frozenset({"__doc__", "__all__"})
 _PLAIN = (
     str,
     bytes,
@@ -299,8 +300,12 @@ class Guard:
     def _import(
         self, name: str, names: Any = None, local: Any = None, fromlist: Iterable[str] = (), level: int = 0
     ) -> Any:
-        """Import a module for the kernel, and return it. Raise LegalityError if a kernel may not import it."""
-        if level or not self._permitted.module(name):
+        """Import a module and return it. Raise LegalityError for one that is not loaded and that a kernel may not import.
+
+        The kernel's own statements were checked before. Numpy also imports modules of its own when the kernel calls it, for
+        example for the text of a dtype.
+        """
+        if level or not (name in sys.modules or self._permitted.module(name)):
             raise self._refused(f"the module {name}")
         return __import__(name, names, local, tuple(fromlist or ()))
 
@@ -332,6 +337,9 @@ class _Checks(ast.NodeTransformer):
         name = type(node).__name__
         if name not in _STATEMENTS and name not in _EXPRESSIONS:
             raise self._refused(f"{name}", self._line)
+        hidden = next((bound for bound in bound_names(node) if bound.startswith("__")), "")
+        if hidden:
+            raise self._refused(f"the name {hidden}", self._line)
         return super().visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:  # ast's name
@@ -416,21 +424,30 @@ class _Checks(ast.NodeTransformer):
         node.value = node.value and self.visit(node.value)
         return node
 
+    def visit_Import(self, node: ast.Import) -> ast.stmt:  # ast's name
+        for one in node.names:
+            if not self._permitted.module(one.name):
+                raise self._refused(f"the module {one.name}", node.lineno)
+        self.generic_visit(node)
+        return node
+
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
         for one in node.names:
             if node.module != "__future__" and (
                 node.level or one.name.startswith("_") or not self._permitted.of_module(node.module or "", one.name)
             ):
                 raise self._refused(f"{node.module}.{one.name}", node.lineno)
+        self.generic_visit(node)
         return node
 
     def _public(self, node: ast.expr | None) -> None:
-        """Raise LegalityError if an annotation or a pattern calls something or uses a name that begins with an
-        underscore.
+        """Raise LegalityError if an annotation or a pattern calls something, or uses a name that begins with an
+        underscore or that only the simulator's tiles have.
         """
         for inner in ast.walk(node) if node is not None else ():
             named = getattr(inner, "attr", getattr(inner, "id", ""))
-            if isinstance(inner, ast.Call | ast.Lambda | ast.NamedExpr) or named.startswith("_"):
+            hidden = named.startswith("_") or (isinstance(inner, ast.Attribute) and named in HIDDEN_NAMES)
+            if isinstance(inner, ast.Call | ast.Lambda | ast.NamedExpr) or hidden:
                 raise self._refused(f"{ast.unparse(inner)[:80]} in an annotation or a pattern", self._line)
 
 

@@ -45,6 +45,22 @@ def asks_if_main(node: ast.AST) -> bool:
     return False
 
 
+def bound_names(node: ast.AST) -> tuple[str, ...]:
+    """Return the names to which a node of a syntax tree gives a value, except variables (``ast.Name``) and functions.
+
+    They are the names of parameters, imported names, classes, parts of patterns, and the names in ``global`` and
+    ``nonlocal`` statements.
+    """
+    match node:
+        case ast.arg(arg=name) | ast.ClassDef(name=name) | ast.alias(asname=str(name)):
+            return (name,)
+        case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+            return (name,)
+        case ast.Global(names=names) | ast.Nonlocal(names=names):
+            return tuple(names)
+    return ()
+
+
 def as_imported(tree: ast.Module) -> ast.Module:
     """Return the module without its blocks ``if __name__ == "__main__":``, which do not run when a file is
     imported.

@@ -10,9 +10,11 @@ from typing import Any, Protocol
 from acceld.nki.frontend.session import Session
 from acceld.nki.ir.program import Program
 
-WHILE, IS, PLAIN = "__acceld_while__", "__acceld_is__", "__acceld_plain__"
+WHILE, IS, PLAIN = "acceld while", "acceld is", "acceld plain"
 """Names by which a rewritten kernel file calls three functions of the front end: for ``while x``, for ``x is y``,
 and for the plain value that ``isinstance`` and similar functions get in place of a loop's index.
+
+The names have a space, so that no source can give them to something else.
 """
 
 

@@ -21,6 +21,8 @@ from acceld.nki.frontend.session import caller
 
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]|<module ", re.IGNORECASE)
 """Matches the part of an object's ``repr`` that shows its address, or the file of a module."""
+_OF_SIMULATOR = re.compile(rf"<\w+ '{__name__.partition('.')[0]}\.")
+"""Matches the ``repr`` of a class of the simulator, by which a kernel could tell the simulator from a chip's compiler."""
 _NUMBERS = frozenset({int, bool, float, complex})
 """Types whose values have the same hash in every process."""
 _SORTED = _NUMBERS | {str, bytes}
@@ -33,18 +35,21 @@ _MAKE_SETS = (
 ).split()
 
 
-def _refused(what: str, hint: str) -> LegalityError:
-    """Return the LegalityError that refuses ``what`` because it differs between processes."""
+def _refused(what: str, hint: str, why: str = "differs between processes") -> LegalityError:
+    """Return the LegalityError that refuses ``what`` for the reason ``why``."""
     frame = caller()
-    return LegalityError(
-        f"{what} differs between processes", rule=RULE, line=frame.f_lineno if frame is not None else 0, hint=hint
-    )
+    return LegalityError(f"{what} {why}", rule=RULE, line=frame.f_lineno if frame is not None else 0, hint=hint)
 
 
 def shown(made: Any) -> Any:
-    """Return ``made`` unchanged. Raise LegalityError if it is a string or bytes with a memory address."""
+    """Return ``made`` unchanged. Raise LegalityError if it is a string or bytes with a memory address, or with the
+    ``repr`` of a class of the simulator.
+    """
     if isinstance(made, str) and _ADDRESS.search(made):
         raise _refused("the memory address in a text", "give objects names of your own")
+    if isinstance(made, str) and _OF_SIMULATOR.search(made):
+        hint = "ask with isinstance, or compare dtypes and shapes"
+        raise _refused("the text of a class of the API", hint, "tells a kernel that it runs in the simulator")
     if isinstance(made, bytes | bytearray):
         shown(made.decode("latin-1"))
     return made

@@ -29,6 +29,7 @@ from acceld.errors import AcceldError, UsageError, did_you_mean, nearest_of
 from acceld.nki.entry import entry_in, parse
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
 from acceld.nki.frontend.guarded import Guard
+from acceld.nki.frontend.permitted import METHODS
 from acceld.nki.frontend.protocol import IS, PLAIN, WHILE, FrontEnd
 from acceld.nki.frontend.session import PACKAGE, Call, LaunchedWhileLoading, Session, TraceOptions
 from acceld.nki.frontend.shims import imports
@@ -174,7 +175,7 @@ def check_target(api: str, chip: str, lnc: int) -> None:
 
 _ASKING = {"isinstance": {2}, "type": {1}, "hasattr": {2}, "getattr": {2, 3}}
 """Python's functions whose answer depends on an object's type, with the numbers of arguments that they may have."""
-_ASKING_OF_NUMPY = frozenset({"isscalar"})
+_ASKING_OF_NUMPY = frozenset({"isscalar", "iterable"})
 """Functions of numpy whose answer depends on an object's type."""
 _REACHING = frozenset(
     "__import__ __builtins__ open input seterr geterr errstate seterrcall geterrcall setbufsize getbufsize set_printoptions "
@@ -193,7 +194,7 @@ _REACHING_WORDS = re.compile(
     re.MULTILINE,
 )
 """Matches in each file that :func:`_reaches_beyond` has to read."""
-_ASKING_WORDS = re.compile(rf"\b(?:{'|'.join((*_ASKING, *_ASKING_OF_NUMPY, 'match'))})\b")
+_ASKING_WORDS = re.compile(rf"\b(?:{'|'.join((*_ASKING, *_ASKING_OF_NUMPY, 'match', 'is'))})\b|\.\s*__")
 """Matches a word without which a file asks for no object's type. Python reads some other letters as these (NFKC), so
 the words decide only in a file of ASCII.
 """
@@ -232,9 +233,10 @@ def _asks(node: ast.AST) -> bool:
 def _asks_otherwise(tree: ast.Module, source: str) -> bool:
     """Tell whether a file may ask for the type of a loop's index in a way that is not rewritten.
 
-    There are three such ways: a use of a function of :data:`_ASKING` other than a plain call, a function of
-    :data:`_ASKING_OF_NUMPY`, and a class pattern inside of another pattern. ``source`` is the text of ``tree``. It is
-    searched for the functions' names first, because most files have none of them.
+    There are five such ways: a use of a function of :data:`_ASKING` other than a plain call, a function of
+    :data:`_ASKING_OF_NUMPY`, a class pattern inside of another pattern, ``is`` in a chain of comparisons, and an
+    attribute that every object has, such as ``__class__``. ``source`` is the text of ``tree``. It is searched for the
+    words of these ways first, because most files have none of them.
     """
     if source.isascii() and not _ASKING_WORDS.search(source):
         return False
@@ -250,6 +252,14 @@ def _asks_otherwise(tree: ast.Module, source: str) -> bool:
             continue
         words = [value for _, value in ast.iter_fields(node) if isinstance(value, str)]
         if isinstance(node, ast.MatchClass) or any(one in _ASKING or one in _ASKING_OF_NUMPY for one in words):
+            return True
+        if isinstance(node, ast.Attribute) and node.attr.startswith("__") and node.attr not in METHODS | {"__name__"}:
+            return True
+        if (
+            isinstance(node, ast.Compare)
+            and len(node.ops) > 1
+            and any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
+        ):
             return True
     return False
 

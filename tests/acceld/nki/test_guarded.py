@@ -192,8 +192,14 @@ def test_a_class_may_extend_the_base_that_the_api_documents() -> None:
         ("import copy\n", "seen = {}\n    copy.deepcopy([1], seen)", 10),
         ("", "class File:\n        pass\n    print(object(), file=File())", 10),
         ("", "assert 'kernel' in __name__", 8),
+        ("", "assert 'acceld' in str(type(tile))", 8),
+        ("", "assert 'acceld' in f'{type(nl.ds(0, 8))}'", 8),
+        ("def f(value, __debug=1):\n    return value\n", "pass", 3),
+        ("from math import pi as __name__\n", "pass", 3),
+        ("class Own:\n    label = 0\n", "match 'x':\n        case tile.label:\n            pass", 11),
+        ("class __name__:\n    pass\n", "pass", 3),
         ("", "assert __file__", 8),
-        ("match '__main__':\n    case __name__:\n        pass\nif __name__ == '__main__':\n    import os\n", "pass", 7),
+        ("match '__main__':\n    case __name__:\n        pass\nif __name__ == '__main__':\n    import os\n", "pass", 4),
     ],
 )  # fmt: skip
 def test_what_reaches_elsewhere_is_refused_at_its_line(before: str, inside: str, line: int) -> None:

@@ -9,6 +9,7 @@ loop that can reach it is traced in full.
 
 from __future__ import annotations
 
+import ctypes
 import enum
 import functools
 import hashlib
@@ -20,6 +21,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from functools import partial
+from operator import is_
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -80,14 +82,32 @@ _WITHOUT_STATE = _FIXED | frozenset("builtins _operator _functools _collections"
 """Packages whose functions in C keep nothing from one call to the next."""
 _WRAPPING = frozenset({"acceld.nki.frontend.guarded", "acceld.nki.frontend.repeatable"})
 """Modules whose functions may hold an object of the kernel, such as the array whose method they call, in a closure."""
+_HEAP_TYPE = 1 << 9
+"""CPython's flag of a class whose attributes can be assigned."""
 _AT_FIRST = {name: dict(vars(one)) for name, one in sys.modules.items() if _root(name) in _FIXED - _OF_API}
 """Attributes of the modules of libraries, by module name, as they were before any kernel could change them. The API's own
 modules are missing, because a kernel can not change them.
 """
+_HELD_AT_FIRST = {
+    name: [
+        (one, tuple(one.__dict__), tuple(one.__dict__.values()))
+        for one in {id(one): one for one in held.values()}.values()
+        if hasattr(one, "__dict__")
+        and not isinstance(one, ModuleType)
+        and getattr(one, "__flags__", _HEAP_TYPE) & _HEAP_TYPE
+    ]
+    for name, held in _AT_FIRST.items()
+}
+"""Names and values of the attributes that classes, functions and other objects of those modules had then, by module."""
+_OF_CLASS_AT_FIRST = {
+    id(one): dict(zip(names, held, strict=True))
+    for objects in _HELD_AT_FIRST.values()
+    for one, names, held in objects
+    if isinstance(one, type)
+}
+"""Attributes of those classes, by ``id()``."""
 _POINTER = object.__basicsize__ // 2
 """Bytes that a pointer, such as the one to an attribute's value, takes in the memory of an object."""
-_HEAP_TYPE = 1 << 9
-"""CPython's flag of a class whose attributes can be assigned."""
 _PARTS = 50_000
 _DEPTH = 100
 Snapshot = tuple[tuple[object, ...], tuple[int, ...]]
@@ -232,7 +252,8 @@ class _Walk:
             self.numbers.append(value.base.const)
             self.seen.append(value.base.terms)
         elif isinstance(value, np.generic):
-            self._unlike() if kind is np.void else self.seen.append((kind.__name__, repr(value), _bits(value)))
+            plain = kind is not np.void and self._is_fixed(kind)
+            self.seen.append((kind.__name__, repr(value), _bits(value))) if plain else self._unlike()
         elif len(self.seen) > _PARTS or self._depth > _DEPTH:
             self._unlike()
         else:
@@ -265,6 +286,8 @@ class _Walk:
         elif kind in (slice, range):  # compare the bounds, because ranges with different bounds can be equal
             self._all((value.start, value.stop, value.step))
         elif kind in (set, frozenset, Set, FrozenSet):
+            if isinstance(value, set):
+                self.seen.append(_table(value))
             self._all(members(value))
         elif kind in (dict, MappingProxyType):
             self.names(value)
@@ -349,9 +372,8 @@ class _Walk:
         """Visit what a Python function can reach: its closure, default arguments, attributes and global names."""
         # a function of a library, also one of the API, which may have a closure that no kernel changes
         home = str(value.__globals__.get("__name__"))
-        if (value.__module__ and _root(value.__module__) in _FIXED and _is_named(value, value.__qualname__)) or (
-            _root(home) in _OF_API
-        ):
+        library = _root(home) in _FIXED and vars(sys.modules.get(home, object)) is value.__globals__
+        if library and (_root(home) in _OF_API or _is_named(value, value.__qualname__)):
             self._steady(value)
             if home in _WRAPPING:
                 self.value(value.__closure__)
@@ -373,6 +395,10 @@ class _Walk:
             before = _AT_FIRST[name]
             changed = {key: one for key, one in vars(value).items() if before.get(key, value) is not one}
             self.names({key: one for key, one in changed.items() if not isinstance(one, ModuleType)})  # loaded later
+            for one, names, held in _HELD_AT_FIRST[name]:
+                now = one.__dict__
+                if len(now) != len(held) or not (all(map(is_, now, names)) and all(map(is_, now.values(), held))):
+                    self.value(one)
         if name == "numpy" and "numpy.random" in sys.modules:
             # numpy's random state counts as a value, because a kernel could use it to count iterations
             self.seen.append(pickle.dumps(np.random.get_state(legacy=False)))
@@ -383,7 +409,11 @@ class _Walk:
         if not value.__flags__ & _HEAP_TYPE:
             return
         if self._is_fixed(value):
-            self.names({name: one for name, one in vars(value).items() if type(one) not in _OF_CLASSES})
+            before = _OF_CLASS_AT_FIRST.get(id(value))
+            if before is None:
+                self.names({name: one for name, one in vars(value).items() if type(one) not in _OF_CLASSES})
+            else:
+                self.names({name: one for name, one in vars(value).items() if before.get(name, value) is not one})
         else:
             self._all((*value.__bases__, value.__name__, value.__qualname__))
             self.names(vars(value))
@@ -417,15 +447,31 @@ def _made_types() -> list[int]:
     return [one.__self__.cache_info().misses for one in clearing]
 
 
+def _table(value: set[Any]) -> tuple[object, ...]:
+    """Return the state of a set beside its members: the hashes in its table, with those of members that were removed,
+    and the place at which ``pop`` looks next.
+
+    Source: CPython's ``PySetObject``.
+    """
+    after, word = id(value) + object.__basicsize__, ctypes.c_ssize_t
+    fill, used, mask, table, _, finger = (word * 6).from_address(after)
+    entries = (word * (2 * (mask + 1))).from_address(table)  # key and hash of each entry
+    return fill, used, finger, entries[1::2]
+
+
 def _bits(number: object) -> bytes:
     """Return the bytes of a number of Python or numpy, because not all numbers whose text is ``nan`` have the same bits."""
     return np.asarray(number).tobytes()
 
 
 def _is_named(value: object, name: str) -> bool:
-    """Tell whether ``value`` is what its own name refers to in its module. A kernel can not have made such a value."""
-    found: Any = sys.modules.get(getattr(value, "__module__", None) or "")
-    for part in name.split("."):
+    """Tell whether ``value`` is what its own name refers to in its module, and did so before any kernel could change the
+    module. A kernel can not have made such a value.
+    """
+    home = getattr(value, "__module__", None) or ""
+    first, *parts = name.split(".")
+    found: Any = _AT_FIRST[home].get(first) if home in _AT_FIRST else getattr(sys.modules.get(home), first, None)
+    for part in parts:
         found = getattr(found, part, None) if part != "<locals>" else None
     return found is value
 

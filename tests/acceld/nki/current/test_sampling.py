@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import random
 import sys
 from itertools import pairwise
@@ -713,3 +714,69 @@ def test_values_that_libraries_keep_for_a_kernel_are_compared(before: str, body:
     finally:
         np.setbufsize(size)
         sys.setrecursionlimit(depth)
+
+
+_STEP = """
+    def made():
+        count = [0]
+        def step(self=None):
+            count[0] += 1
+            return count[0] < 40
+        return step
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "body"),
+    [
+        (
+            "some = set(range(64))\n    def step():\n        one = some.pop()\n        some.add(one)\n        return one < 40",
+            "if step():\n                ",
+        ),
+        ("class Count(np.float64):\n        pass\n    count = Count(1)\n    count.n = 0", "count.n += 1\n            if count.n < 40:\n                "),
+        ("import enum" + _STEP + "    enum.Enum.step = made()", "if enum.Enum.step():\n                "),
+        (
+            _STEP.strip() + "\n    step = made()\n    step.__module__, step.__qualname__ = 'numpy', 'step'\n    np.step = step",
+            "if step():\n                ",
+        ),
+        (
+            "global __name__\n    __name__ = 'nki.own'" + _STEP + "    step = made()",
+            "if step():\n                ",
+        ),
+        (
+            _STEP.strip() + "\n    class Steps:\n        step = made()\n    Steps.__module__, Steps.__qualname__ = 'numpy', 'Steps'\n    np.Steps = Steps",
+            "if Steps.step():\n                ",
+        ),
+    ],
+)  # fmt: skip
+def test_values_that_look_like_a_librarys_are_compared(before: str, body: str) -> None:
+    kept = {one: dict(vars(one)) for one in (np, enum, enum.Enum)}
+    try:
+        assert stand_for_all(ROWS.format(before=before, body=body + DOUBLED))
+    finally:
+        for one, names in kept.items():
+            for name in vars(one).keys() - names.keys():
+                delattr(one, name)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    ["i + 1 is five == 5", "1 < five is not i + 1", "i.__class__ is int", "i.__doc__ == (5).__doc__", "np.iterable(i)"],
+)
+def test_a_loops_index_is_an_integer_to_every_question(ask: str) -> None:
+    body = f"if {ask}:\n                {DOUBLED}"
+    assert stand_for_all(ROWS.format(before="five = 5", body=body))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        'def is_text(value, __acceld_plain__=lambda *v: ""):\n        return isinstance(value, str)\n    doubled = is_text(3)',
+        "def same(a, b, __acceld_is__=lambda a, b: True):\n        return a is b\n    doubled = same(1000, 2000)",
+        "def loops(flag, __acceld_while__=lambda f: [0]):\n        while flag:\n            return True\n    doubled = loops(0)",
+    ],
+)
+def test_a_kernel_can_not_replace_the_functions_that_stand_for_statements(ask: str) -> None:
+    program = traced(ROWS.format(before=ask, body=f"if doubled:\n                {DOUBLED}"), (80, 96))
+    plain = traced(ROWS.format(before="doubled = False", body=f"if doubled:\n                {DOUBLED}"), (80, 96))
+    assert len(list(program.walk())) == len(list(plain.walk()))

@@ -1,0 +1,30 @@
+# expect: reject
+# caught by: rejected.dunder
+# unpoliced: incorrect_numerical.tolerance
+# workload: st_silu
+# api: nki
+# chip: trn2
+"""An imported function gets such a name."""
+
+from math import floor as __acceld_plain__
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+def is_number(value):
+    return isinstance(value, int)
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for col in nl.affine_range(64):
+        for row in range(2):
+            tile = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[128 * row : 128 * row + 128, nl.ds(8 * col, 8)])
+            if is_number(3.5):
+                nisa.activation(dst=tile, op=nl.silu, data=tile)
+            nisa.dma_copy(dst=out[128 * row : 128 * row + 128, nl.ds(8 * col, 8)], src=tile)
+    return out
