@@ -168,7 +168,7 @@ class EvaluateConfig:
         trusted=True,
     )
     cache_gib: float = _key(
-        1.0,
+        4.0,
         "Disk space in GiB for input data and reference outputs, in your cache folder, for all projects together. "
         "Data in use is kept even beyond this size.",
     )
