@@ -513,6 +513,7 @@ def test_import_of_kernelbench_needs_a_folder_with_problems(
     assert "import takes exactly one source" in capsys.readouterr().err
 
 
+@with_torch
 def test_import_of_kernelbench_goes_on_after_the_problems_that_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
