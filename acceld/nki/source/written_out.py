@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from math import prod
+from math import isfinite, prod
 
 from acceld.errors import RuleRefused
 from acceld.nki.frontend.current.loop_rerolling import mark, reroll
@@ -237,7 +237,7 @@ class _Writer:
                 return self.affine(base)
             case Pattern():
                 raise RuleRefused("an operand that differs from element to element is not written out")
-        return repr(value)
+        return repr(value) if isfinite(value) else f'float("{value}")'
 
     def affine(self, value: Affine) -> str:
         """Return an affine expression of loop variables as source text."""
@@ -275,9 +275,7 @@ class _Writer:
             axes.append(moved[0] if moved else None)
         placed: dict[int, int] = {}
         free = iter(range(len(buffer.shape)))
-        rest = len(value.dims)
         for number, axis in enumerate(axes):
-            rest -= 1
             wanted = next(
                 (one for one in free if (one == axis if axis is not None else self._may_be_one(axes, number, one))),
                 None,

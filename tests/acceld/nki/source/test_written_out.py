@@ -230,6 +230,14 @@ def test_loops_of_python_are_found_again(factor: str, loops: int) -> None:
     assert timeline(traced(plain, (512, 1024))).latency_us == timeline(traced(source, (512, 1024))).latency_us
 
 
+def test_an_infinite_number_has_a_spelling() -> None:
+    source = UNROLLED.format(factor='float("-inf")')
+    plain = written_out(traced(source, (512, 1024)), source)
+    assert 'operand0=float("-inf")' in plain
+    (x,) = arrays((512, 1024))
+    np.testing.assert_array_equal(run(plain, np.abs(x) + 1), run(source, np.abs(x) + 1))
+
+
 SHARED = """
 import nki
 import nki.isa as nisa
