@@ -1,5 +1,5 @@
 # expect: policy
-# caught by: rejected.import
+# caught by: rejected.dunder
 # unpoliced: compile_error.monkeypatch
 # workload: st_silu
 """A capture pattern binds __name__, so that a block that no check reads is executed."""
