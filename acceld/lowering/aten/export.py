@@ -761,7 +761,8 @@ def _smaller(name: str, number: int, images: bool, least: int, *, numbers: bool)
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer to a request: the module's reference with its arguments, or the reason for a refusal.
 
-    The answer has ``reference``, ``arguments`` and ``difference``, or else ``refused``.
+    The answer has ``reference``, ``arguments`` and ``difference``, or else ``refused``. ``difference`` is the greatest
+    relative error of the reference against the module, or None if the module could not be run to compare them.
     """
     try:
         subject, program = _recording(request)

@@ -404,8 +404,8 @@ def _contents(store: BufferMemory, places: Array) -> Array:
 
 
 def _restore(store: BufferMemory, places: Array, marks: Array, written: Sequence[Array]) -> None:
-    """Give elements the marks ``marks``, which they had before. Elements that were written in the meantime keep their
-    new marks.
+    """Undo ``_mark`` after a step: give elements the ``marks`` that they had before the step, except elements at the
+    places ``written``, which the step wrote.
     """
     if store.marks is None:
         return

@@ -171,7 +171,10 @@ def _facts(kernel: KernelModule, function: ast.FunctionDef, call: ast.Call) -> l
 
 
 def _fact(kernel: KernelModule, value: ast.expr, tensors: list[str]) -> Fact | None:
-    """Return what an argument is, and add the name of a tensor or tile to ``tensors``; None for what is not understood."""
+    """Return (number or shape, dtype, memory) of an argument of a call; None if the argument is not understood.
+
+    If the argument is a tensor or tile, append its name to ``tensors``.
+    """
     match value:
         case ast.Constant(value=bool() as setting):
             return int(setting), "", ""

@@ -73,12 +73,14 @@ _Arguments = dict[str, str]
 def written_out(program: Program, source: str, values: Sequence[float | None] = ()) -> str:
     """Return the source of a kernel of ``nki`` that does what ``program`` does, for the arguments of the trace only.
 
-    ``source`` is the file of the traced kernel, from which the parameters and their order come. ``values`` has the number
-    that each argument is, or None for an array. The new kernel asserts shapes and numbers. Raise RuleRefused if the program
+    ``source`` is the text of the traced kernel's file, from which the parameters and their order come. ``values`` has each
+    argument's number, or None if the argument is an array. The new kernel asserts shapes and numbers. Raise RuleRefused if the program
     has an instruction, an operand or a buffer that has no plain spelling.
     """
-    if program.api != "nki" or "." in program.entry:
-        raise RuleRefused(f"{program.entry} is no top-level function of nki")
+    if program.api != "nki":
+        raise RuleRefused(f"{program.entry} is written for {program.api}: only kernels of nki can be written out")
+    if "." in program.entry:
+        raise RuleRefused(f"{program.entry} is no function at the file's top level: only such a function can be written out")
     program = _short(_looped(_short(program, _MOST_TRACED)), _MOST_LINES)
     writer = _Writer(program, _function(source, program.entry), values)
     buffers = [program.buffers[number] for number in program.inputs]

@@ -204,7 +204,7 @@ class Tuner:
     async def moves(self, one: Tuned) -> Sequence[Move]:
         """Return the moves of a kernel, the most promising first. They are computed once.
 
-        Behind the kernel's own moves come moves of the earlier kernels of its sequence that a later step hides.
+        They are the kernel's own moves, and moves that an earlier kernel of its sequence offered and a later step hides.
         """
         if one.moves is None:
             found = await asyncio.to_thread(self._moves, one.text, one.timed.profile)

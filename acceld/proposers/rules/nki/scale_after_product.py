@@ -233,10 +233,9 @@ def _settled(kernel: KernelModule, data: Access, scaling: Statement) -> str:
 
 
 def _fresh(kernel: KernelModule, factor: Access, scaling: Statement) -> dict[str, Loop] | str:
-    """Return the loops in which each iteration has a factor tile of its own, by the loop's variable, or the reason as
-    text why the factor may be overwritten before the result is copied.
+    """Return the loops that make a new factor tile in each iteration, as a dict from the loop's variable to the loop.
 
-    For example, the iterations of another loop around the factor's writer may all write the same element.
+    If the factor may be overwritten before the product's result is copied, return the reason as text. For example, the iterations of another loop around the factor's writer may all write the same element.
     """
     name, writers = factor.name, kernel.writers(factor.name)
     if name in kernel.ambiguous:

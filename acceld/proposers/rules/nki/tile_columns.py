@@ -81,11 +81,14 @@ def _widths(columns: int) -> list[int]:
 
 @dataclass(frozen=True)
 class _Wide:
+    """A loop on tiles of ``columns`` columns, and what becomes of its statements when the columns are split into pieces."""
+
     loop: Loop
     columns: int
     before: tuple[Statement, ...]
     """Statements that do not depend on the columns. They stay before the loop over pieces."""
     body: tuple[Statement, ...]
+    """Statements that are repeated for each piece of columns."""
     scans: tuple[Statement, ...]
     whole: frozenset[str]
     """Tiles of all columns that are made before the loop. Pieces use their columns by index."""
@@ -97,8 +100,10 @@ class _Wide:
 
 
 def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
-    """Return the loop's work by columns, or a text with the reason why the loop can not be split. The text is empty if the
-    tiles are too narrow to split.
+    """Return which statements of a loop to repeat for each piece of columns, and which to leave before the pieces.
+
+    If the loop can not be split, return the reason as text. The text is empty if there is nothing to say about the loop,
+    for example because its tiles are too narrow.
     """
     statements = [item for item in loop.items if isinstance(item, Statement)]
     if len(statements) < len(loop.items) or loop.kind == "range":
