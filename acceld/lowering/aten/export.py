@@ -119,7 +119,8 @@ class Subject:
 
     @property
     def others(self) -> dict[str, Any]:
-        """Return the arguments of ``forward`` that are not arrays, by parameter name, with defaults filled in.
+        """Return the arguments of ``forward`` that are not arrays, as a dict by parameter name, with defaults filled
+        in.
 
         In lists and dicts, ``...`` stands for an array. Raise NotLowered for an argument that can not be written as a
         Python literal.

@@ -80,7 +80,9 @@ def written_out(program: Program, source: str, values: Sequence[float | None] = 
     if program.api != "nki":
         raise RuleRefused(f"{program.entry} is written for {program.api}: only kernels of nki can be written out")
     if "." in program.entry:
-        raise RuleRefused(f"{program.entry} is no function at the file's top level: only such a function can be written out")
+        raise RuleRefused(
+            f"{program.entry} is no function at the file's top level: only such a function can be written out"
+        )
     program = _short(_looped(_short(program, _MOST_TRACED)), _MOST_LINES)
     writer = _Writer(program, _function(source, program.entry), values)
     buffers = [program.buffers[number] for number in program.inputs]

@@ -88,8 +88,8 @@ class OwnRules(InstructionCheck):
         """Check a view of a tensor in HBM that has another dtype.
 
         On the chip a view moves no data, so it must cover the whole tensor in order, and the view's own buffer must be
-        neither an argument nor a result. The simulator copies writes to the view back to the viewed tensor, which may be
-        either.
+        neither an argument nor a result. The simulator copies writes to the view back to the viewed tensor, which may
+        be an argument or a result.
         """
         sizes = [one.elements * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
         if sizes[0] != sizes[1]:

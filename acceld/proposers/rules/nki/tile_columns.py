@@ -136,8 +136,8 @@ def _divided(
     wide: set[str],
     whole: set[str],
 ) -> tuple[list[Statement], list[Statement]] | str:
-    """Return (statements of the loop's body that do not depend on the columns, all other statements of the body), or the
-    reason as text why the body can not be divided so.
+    """Return (statements of the loop's body that do not depend on the columns, all other statements of the body). If the
+    body can not be divided so, return the reason as text.
 
     ``wide`` has the tiles that hold all columns and live in one iteration. Tiles of this kind that the statements make
     are added. ``whole`` has the tiles of all columns that are made before the loop.
