@@ -146,7 +146,7 @@ def _hash(text: str) -> str:
 
 
 def entries(listed: Iterator[Read] | Sequence[Read], show: Path | None = None) -> Entries:
-    """Return a summary of what each rule does with each kernel, as a dict from the kernel's name to one from the rule's name.
+    """Return a summary of what each rule does with each kernel, as ``{kernel: {rule: summary}}``.
 
     A summary has the numbers of places and refusals, and a hash of what the rule says and writes. If ``show`` is a folder,
     the hashed texts are written into it too.

@@ -612,7 +612,7 @@ class Choices:
 
     @property
     def steps(self) -> int:
-        """Return how many instructions each result of the region's matrix products takes: one a block of terms."""
+        """Return how many instructions each result of the region's matrix products takes: one for each block of terms."""
         total = 0
         for node in self.nodes:
             for pair in range(len(node.views) // 2 if node.kind == "dot" else 0):

@@ -211,8 +211,8 @@ class _Loop:
         self.groups = self._groups()
 
     def replacements(self, readers: dict[int, list[Node]], outputs: Sequence[View]) -> dict[int, View]:
-        """Return, as a dict by node id, the views that replace the last state of the buffer and each value of an
-        iteration that is an output or that a node outside of the loop reads.
+        """Return, as a dict by node id, the views that replace values of the loop: the last state of the buffer, and each
+        value of an iteration that is an output or is read outside of the loop.
 
         Raise _NoLoopError if that is not possible.
         """

@@ -375,8 +375,8 @@ def _states(node: Instruction) -> list[tuple[int | str, bool, str | None]]:
     """Return the registers and accumulators that an instruction uses, each as (name, whether the instruction reads
     it, how the instruction writes it).
 
-    The last entry is None if the instruction does not write the register. It is empty if the new value replaces the
-    old one.
+    How the instruction writes is None if it does not write the register, and empty if the new value replaces the old
+    one.
     """
     found: list[tuple[int | str, bool, str | None]] = [(number, True, None) for number in registers_read(node)]
     target = register_written(node)

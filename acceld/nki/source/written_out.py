@@ -101,7 +101,7 @@ def written_out(program: Program, source: str, values: Sequence[float | None] = 
 
 
 def _short(program: Program, most: int) -> Program:
-    """Return a program. Raise RuleRefused if the program has more than ``most`` instructions."""
+    """Return ``program``. Raise RuleRefused if the program has more than ``most`` instructions."""
     if sum(1 for _ in program.walk()) > most:
         raise RuleRefused(f"the trace has more than {most} instructions, each loop's body counted once")
     return program
@@ -453,7 +453,7 @@ def _form(node: Node) -> Hashable:
 
 
 def _times(forms: Sequence[Hashable], at: int, length: int) -> int:
-    """Return how often the block of ``length`` statements that begins at ``at`` stands there one behind the other."""
+    """Return how many times in a row the block of ``length`` statements stands there that begins at ``at``."""
     block, times = forms[at : at + length], 1
     while len(block) == length and forms[at + times * length : at + (times + 1) * length] == block:
         times += 1
@@ -534,7 +534,7 @@ def _joined(first: Sequence[Node], loop: Loop, scope: tuple[int, ...], counted: 
 
 
 def _shifted(value: Affine, loop: int, by: int, *, alone: bool = False) -> Affine:
-    """Return an expression with the loop's variable replaced by the variable plus ``by``, or by ``by`` ``alone``."""
+    """Return an expression with the loop's variable replaced by the variable plus ``by``; with ``alone``, by ``by``."""
     factor = dict(value.terms).get(loop, 0)
     kept = tuple(one for one in value.terms if one[0] != loop) if alone else value.terms
     return Affine(value.const + factor * by, kept)

@@ -71,7 +71,7 @@ def _repeating(tile: Tensor, target: Tensor) -> str:
 
 
 def same_sizes(call: str, *named: tuple[str, Tensor]) -> None:
-    """Raise LegalityError if the named tiles differ in the number of partitions, or in the number of elements a
+    """Raise LegalityError if the named tiles differ in the number of partitions, or in the number of elements in each
     partition.
     """
     (first, one), *rest = named
@@ -151,7 +151,7 @@ def number(value: object, name: str, call: str) -> Number:
 
 
 def word_of(value: object) -> str | None:
-    """Return the name of an enumeration's member, or ``value`` as text; None for None."""
+    """Return the name of an enumeration's member; any other ``value`` as text; None for None."""
     return None if value is None else str(getattr(value, "name", value))
 
 

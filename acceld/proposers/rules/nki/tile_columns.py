@@ -196,7 +196,7 @@ def _names(ops: Sequence[Statement]) -> set[str]:
 
 
 def _is_outside(kernel: KernelModule, loop: Loop, name: str, columns: int) -> bool:
-    """Return True for a tile of all columns that is made before the loop, and which the loop only reads or only adds
+    """Return True for a tile of all columns that is made before the loop, and that the loop only reads or only adds
     to.
     """
     uses = [(one, access) for one in loop.statements() for access in accesses(one) if access.name == name]
