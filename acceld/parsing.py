@@ -71,7 +71,7 @@ def module_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def functions_of(body: Sequence[ast.stmt]) -> dict[str, ast.FunctionDef]:
-    """Return the functions that a loaded file defines, by name: ``name``, or ``Class.name`` for a method."""
+    """Return the functions that a loaded file defines, as a dict by name: ``name``, or ``Class.name`` for a method."""
     found: dict[str, ast.FunctionDef] = {}
     for statement in module_statements(body):
         if isinstance(statement, ast.FunctionDef):

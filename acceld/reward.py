@@ -133,7 +133,7 @@ class Scorer:
         names = [self._workload] * len(answers) if workloads is None else list(workloads)
         if len(names) != len(answers):
             raise UsageError(
-                f"{len(answers)} answers need as many workloads, not {len(names)}",
+                f"{len(answers)} answers need {len(answers)} workloads, not {len(names)}",
                 hint="give one workload for each answer",
             )
         return self._run(self._all(answers, names))

@@ -115,7 +115,7 @@ async def _totaled(path: Path) -> None:
 
 
 def measured(path: Path) -> dict[str, list[float]]:
-    """Return, by query, the seconds of ``TRIES`` executions, each on a new connection."""
+    """Return, as a dict by query, the seconds of ``TRIES`` executions, each on a new connection."""
     where: dict[str, dict[str, Any]] = {
         "runs, newest": {},
         "runs, --where": {"where": "speedup > 1.2 and cost_usd < 3", "sort": "-speedup"},

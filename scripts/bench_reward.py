@@ -148,7 +148,7 @@ def measured(meter: Meter, scorer: Scorer, name: str, texts: list[str]) -> dict[
 
 
 def instructions(scores: list[Score]) -> int | None:
-    """Return how many instructions a kernel of the batch executes; None if no score states it."""
+    """Return the instruction count of the first kernel of the batch that has a profile; None if no kernel has one."""
     profile = next((one.evaluation.profile for one in scores if one.evaluation and one.evaluation.profile), None)
     return int(profile.counters.get("instruction_count", 0)) if profile else None
 

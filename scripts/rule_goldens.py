@@ -146,9 +146,10 @@ def _hash(text: str) -> str:
 
 
 def entries(listed: Iterator[Read] | Sequence[Read], show: Path | None = None) -> Entries:
-    """Return the entries of the record: what each rule does with each kernel, by the kernel's name.
+    """Return a summary of what each rule does with each kernel, as ``{kernel: {rule: summary}}``.
 
-    If ``show`` is a folder, the texts that are hashed are written there too.
+    A summary has the numbers of places and refusals, and a hash of what the rule says and writes. If ``show`` is a folder,
+    the hashed texts are written into it too.
     """
     made: Entries = {}
     for one in listed:

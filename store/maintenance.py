@@ -209,7 +209,7 @@ def vacuum(path: Path) -> None:
             connection.close()
     except sqlite3.Error as error:
         raise StoreError(
-            f"can not vacuum {path}: {error}", hint="Free as much disk space as the file has, then try again."
+            f"can not vacuum {path}: {error}", hint="Free disk space of at least the size of this file, then try again."
         ) from error
     finally:
         lock.release()

@@ -85,7 +85,7 @@ def chips_of(found: Workload, resolved: config.Resolved) -> tuple[str, ...]:
 
 
 def offers(earlier: list[Mapping[str, Any]]) -> dict[str, Offer]:
-    """Return, by name, the workloads of this machine and of earlier runs."""
+    """Return, as a dict by name, the workloads of this machine and of earlier runs."""
     resolved = config.load()
     found: dict[str, Offer] = {}
     for name, folder in workload_folders(resolved.config.paths.workloads).items():

@@ -658,8 +658,11 @@ class RunView:
         return True
 
     def _best(self, data: BestChanged, seq: int, at: float, known_at: int) -> bool:
-        """Store a best kernel under the event number ``seq``. ``known_at`` is the number of the event that reported
-        the kernel. Return True if the view changed.
+        """Insert a best kernel into the list, at place ``seq``. Return True if the view changed.
+
+        ``seq`` is an event number, or a number below all event numbers for a kernel that was loaded from the run's row.
+        ``known_at`` is the number of the event from which the kernel is known. A kernel that was known before all
+        kernels were timed again is ignored.
         """
         if data.latency_us is None or known_at < self.timed_again_seq:
             return False

@@ -154,7 +154,7 @@ class Toolbox:
     async def _timed(
         self, kernel: Kernel, listed: Sequence[Mapping[str, Any]], found: Workload, chip: str
     ) -> dict[int, tuple[float, str]]:
-        """Return, by position in ``listed``, the predicted latency in microseconds and a text on the gain.
+        """Return, as a dict by position in ``listed``, the predicted latency in microseconds and a text on the gain.
 
         Only the first few changed kernels are timed.
         """

@@ -17,7 +17,8 @@ from acceld.watch.answers import evaluation_from
 class Interleaved:
     """Speed-up over another kernel that was timed in turns with this one, and its 95 % interval.
 
-    ``win`` is True if the gain exceeds the interval and twice the resolution of the timing.
+    ``win`` is True if the whole interval is above 1, the gain exceeds half the interval's width and twice the clock's
+    resolution, and there were enough sessions.
     """
 
     ratio: float

@@ -106,7 +106,7 @@ class _Cluster:
         ray.init(address=address, namespace=f"acceld-{os.getpid()}", log_to_driver=False, logging_level=logging.ERROR)
 
     def found(self, wanted: int) -> dict[str, str]:
-        """Return the key of each host's actor, by the host's name. New hosts get an actor first.
+        """Return the key of each host's actor, as a dict by the host's name. New hosts get an actor first.
 
         Ray's autoscaler is asked for ``wanted`` hosts.
         """

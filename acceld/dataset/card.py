@@ -84,8 +84,8 @@ def card(
         "",
         "1. A reference is drawn: random steps of "
         + ", ".join(FAMILIES)
-        + f", with random shapes; {NARROW_SHARE:.0%} are "
-        "drawn in bfloat16, the others in float32.",
+        + f", with random shapes; {NARROW_SHARE:.0%} of the "
+        "references are drawn in bfloat16, the others in float32.",
         "2. It is lowered to one kernel in the largest pieces, and to plainer ones, which send more values through HBM.",
         "3. Rewrite rules make further kernels of each.",
         (

@@ -65,8 +65,8 @@ def write(order: Order, journal: Journal, folder: Path, basis: Mapping[str, str]
 
 
 def allotted(available: Mapping[int, int], wanted: int) -> dict[int, int]:
-    """Return how many of its pairs each program gives, by the program's number, so that there are ``wanted`` pairs in
-    all. ``available`` has the number of pairs of each program. The returned numbers are as equal as possible.
+    """Return how many of its pairs each program gives, as a dict by the program's number, so that there are ``wanted``
+    pairs in all. ``available`` has the number of pairs of each program. The returned numbers are as equal as possible.
     """
     taken = dict.fromkeys(available, 0)
     left = wanted

@@ -99,7 +99,7 @@ class Journal:
         return {number: bool(made) for number, made in found}
 
     def pairs(self) -> dict[int, int]:
-        """Return the number of pairs of each program that is in the data set, by the program's number."""
+        """Return the number of pairs of each program that is in the data set, as a dict by the program's number."""
         found = "select number, json_array_length(record, '$.pairs') from programs"
         return dict(
             self._connection.execute(f"{found} where json_array_length(record, '$.members') > 0 order by number")

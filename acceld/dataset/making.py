@@ -57,7 +57,7 @@ _MESSAGE = 400
 
 
 def basis_of(order: Order) -> dict[str, str]:
-    """Return everything on which each program of an order depends, by name."""
+    """Return everything on which each program of an order depends, as a dict by name."""
     versions = {name: version(name) for name in ("acceld", "numpy")}
     return {"seed": str(order.seed), "api": order.api, "chip": order.chip, "model": model_version(), **versions}
 

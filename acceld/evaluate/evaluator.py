@@ -290,8 +290,8 @@ class OrderedEvaluator(ABC, Generic[C]):
     def suspicion(self, case: C) -> Failed | None:
         """Return a failure (status ``suspect``) if the latency can not be true; else None.
 
-        Unless a device says more, a latency can not be true if it is below the physical floor: the least time that
-        the workload's declared work takes.
+        A latency can not be true if it is below the physical floor: the least time that the workload's declared work
+        takes. Evaluators of devices may add reasons.
         """
         latency_us = case.profile.latency_us if case.profile else None
         least_us = floor_us(case.workload, case.request.chip)

@@ -143,8 +143,8 @@ def connect_batches(
 
 
 def counter(settings: ModelSettings, environment: Mapping[str, str] | None = None) -> AnthropicClient | None:
-    """Return a client that counts a prompt's tokens free of charge; None without a key, or for a provider that does
-    not say that counting is free. Anthropic's documentation says so, OpenAI's does not.
+    """Return a client that counts a prompt's tokens free of charge; None without a key, or if the provider may charge for
+    counting. Anthropic's documentation says that counting is free, OpenAI's does not.
     """
     environment = os.environ if environment is None else environment
     if settings.provider != "anthropic" or not environment.get(settings.key_variable):

@@ -10,7 +10,7 @@ from acceld.llm.settings import ModelSettings
 
 
 def anthropic_table() -> Mapping[str, str]:
-    """Return the last day of service, by model, of the models that Anthropic's SDK lists as withdrawn."""
+    """Return a dict from each model that Anthropic's SDK lists as withdrawn to its last day of service."""
     from anthropic.resources.messages import messages
 
     table: Mapping[str, str] = vars(messages).get("DEPRECATED_MODELS", {})

@@ -612,7 +612,7 @@ class Choices:
 
     @property
     def steps(self) -> int:
-        """Return how many instructions each result of the region's matrix products takes: one a block of terms."""
+        """Return how many instructions each result of the region's matrix products takes: one for each block of terms."""
         total = 0
         for node in self.nodes:
             for pair in range(len(node.views) // 2 if node.kind == "dot" else 0):
@@ -641,9 +641,9 @@ class Choices:
         return self.attached.get(id(node), (self.level[id(node)], self.width[id(node)]))
 
     def counts_in_place(self, node: Node) -> bool:
-        """Return False, because only a loop nest knows the chunk of columns that the answer depends on.
+        """Tell whether a node compares positions with 0, and one affine pattern gives these positions.
 
-        A subclass tells whether one affine pattern gives the positions that a node compares.
+        Here the answer is always False: it depends on the chunk of columns, which only a loop nest (a subclass) knows.
         """
         return False
 

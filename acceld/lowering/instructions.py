@@ -153,7 +153,7 @@ class Selection:
                 self.readers.setdefault(id(view.node), []).append(node)
 
     def of(self, nodes: Sequence[Node]) -> dict[int, Selected]:
-        """Return the instruction of each element-wise node of a group, by the node's id.
+        """Return the instruction of each element-wise node of a group, as a dict by the node's id.
 
         A node has no entry if the instruction of another node computes it too.
         """

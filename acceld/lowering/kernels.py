@@ -207,7 +207,7 @@ def _planned(
 
 
 def _names(graph: Graph) -> dict[int, str]:
-    """Return names for the values of a graph, by node id.
+    """Return names for the values of a graph, as a dict by node id.
 
     A value that a line of the reference assigns to a variable gets the variable's name. If the line computes several
     values, only the last one gets that name.

@@ -211,8 +211,8 @@ class _Loop:
         self.groups = self._groups()
 
     def replacements(self, readers: dict[int, list[Node]], outputs: Sequence[View]) -> dict[int, View]:
-        """Return, by node id, the views that replace the last state of the buffer and each value of an iteration that is
-        an output or that a node outside of the loop reads.
+        """Return, as a dict by node id, the views that replace values of the loop: the last state of the buffer, and each
+        value of an iteration that is an output or is read outside of the loop.
 
         Raise _NoLoopError if that is not possible.
         """
@@ -354,7 +354,8 @@ class _Loop:
         return in_own_order(view)
 
     def _groups(self) -> dict[int, list[int]]:
-        """Return the group of each node that depends on its own value in the previous iteration, by the node's number.
+        """Return the group of each node that depends on its own value in the previous iteration, as a dict by the
+        node's number.
 
         A group has the numbers of all nodes on the way from the old value to the new value.
         """

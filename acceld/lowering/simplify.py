@@ -776,8 +776,8 @@ def by_columns(left: View, right: View, batch: int, line: int) -> View:
 def _along_batches(node: Node, uses: Uses) -> View | None:
     """Return a matrix product of many vectors as element-wise products and sums; None if the rule does not apply.
 
-    The rule applies if equal elements of neighboring batches' matrices lie beside each other in memory, as the results
-    of a scan do.
+    The rule applies if elements at the same position in the matrices of neighboring batches are neighbors in memory, as
+    in the results of a scan.
     """
     if len(node.views) != 2 or node.folded != 1 or node.dtype != "float32":
         return None

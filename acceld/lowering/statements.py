@@ -201,7 +201,7 @@ class Kernel:
 
 
 def extents(statements: Iterable[Statement]) -> dict[str, int]:
-    """Return the number of trips of every loop, by the loop's variable."""
+    """Return the number of trips of every loop, as a dict by the loop's variable."""
     found: dict[str, int] = {}
     for statement in statements:
         if isinstance(statement, Loop):

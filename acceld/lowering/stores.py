@@ -209,7 +209,7 @@ class _Memory:
         return found
 
     def overwritten(self) -> dict[int, list[Node]]:
-        """Return the earlier stores to the same elements as a store, by the id of the store's node."""
+        """Return the earlier stores to the same elements as a store, as a dict by the id of the store's node."""
         found = {}
         for at, chain in enumerate(self.chains):
             for number, node in enumerate(chain):
@@ -219,7 +219,9 @@ class _Memory:
         return found
 
     def before(self) -> dict[int, list[Node]]:
-        """Return the nodes that have to run before each stored value is computed, by the id of the value's node."""
+        """Return the nodes that have to run before each stored value is computed, as a dict by the id of the value's
+        node.
+        """
         found: dict[int, list[Node]] = {}
         for read in self.reads():
             for store in read.later:

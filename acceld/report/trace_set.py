@@ -24,7 +24,7 @@ _SAFETENSORS = {"int32": "I32", "int64": "I64", "int16": "I16", "int8": "I8", "u
 
 
 def trace_set(materials: Iterable[Material], public: Mapping[str, Workload]) -> dict[str, bytes]:
-    """Return the content of every file of the folder, by path.
+    """Return the content of every file of the folder, as a dict by path.
 
     ``public`` has workloads by name. A workload without a public definition adds only solutions and traces.
     """
@@ -47,7 +47,7 @@ def trace_set(materials: Iterable[Material], public: Mapping[str, Workload]) -> 
 
 
 def _declared(workload: Workload) -> dict[str, bytes]:
-    """Return the files that a public workload adds, by path: definition, workload record and index arrays."""
+    """Return the files that a public workload adds, as a dict by path: definition, workload record and index arrays."""
     public = workload.definition
     assert public is not None
     files = {f"definitions/{public.op_type}/{public.name}.json": _json(definition_of(workload))}

@@ -99,8 +99,8 @@ class VariantSummary:
 
 
 def parse_vary(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """Return the values to compare, by the setting's name, from words such as ``beam=1,3 memory=off,fifo``. Raise
-    UsageError for an unknown setting or value.
+    """Return the values to compare, as a dict by the setting's name, from words such as ``beam=1,3 memory=off,fifo``.
+    Raise UsageError for an unknown setting or value.
     """
     found: dict[str, tuple[Any, ...]] = {}
     for word in words:

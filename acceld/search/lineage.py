@@ -17,7 +17,7 @@ STEPS = 8
 
 
 def outcomes(plans: Iterable[Plan], candidates: Mapping[int, Candidate]) -> dict[int, str]:
-    """Return the outcome of each plan as text, by the plan's id."""
+    """Return the outcome of each plan as text, as a dict by the plan's id."""
     made: dict[int, list[Candidate]] = {}
     for candidate in candidates.values():
         if candidate.plan is not None:

@@ -485,8 +485,8 @@ class Search:
             await self.parts.teacher.learn(self.iteration, [*parents, *children], self._evaluations.certify)
 
     async def _pasts(self, parents: Sequence[Candidate]) -> dict[int, Past]:
-        """Return, by parent, the past that a planner is told. Rewrite rules read only the plans and the partner of a
-        past.
+        """Return, as a dict by parent, the past that a planner is told. Rewrite rules read only the plans and the
+        partner of a past.
         """
         history = {parent.id: tuple(self._history.get(parent.id, ())) for parent in parents}
         crosses = len(parents) > 1 and self.strategy.plans > CROSSOVER

@@ -103,7 +103,7 @@ def family(name: str, workloads: Mapping[str, Workload]) -> Suite:
 
 
 def kernels_in(folder: Path, names: Sequence[str]) -> dict[str, Path]:
-    """Return the kernel file in a folder for each workload, by the workload's name.
+    """Return the kernel file in a folder for each workload, as a dict by the workload's name.
 
     A file belongs to a workload if it is called ``NAME.py``, or begins with the name and ``_``. If several names fit,
     the longest name counts. Raise UsageError if no file belongs to a workload.

@@ -148,7 +148,8 @@ PROGRAM = ("command.", "budget.")
 
 
 def digests(settings: config.Config, spec: RunSpec) -> dict[str, str]:
-    """Return, by dotted key, a digest of each configured value on which a run depends beyond its specification.
+    """Return, as a dict by dotted key, a digest of each configured value on which a run depends beyond its
+    specification.
 
     Keys that have their default are left out.
     """

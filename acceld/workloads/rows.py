@@ -98,8 +98,8 @@ def row_blocks(workload: Workload, most_elements: int | None = None) -> list[Row
 def sampled(
     workload: Workload, blocks: Sequence[RowBlock], most_elements: int, rng: np.random.Generator
 ) -> dict[int, RowBlock]:
-    """Return consecutive rows at a random position in a few blocks, by block number: about ``most_elements`` elements
-    of each output. If the blocks have no more elements than that, return all of them whole.
+    """Return consecutive rows at a random position in a few blocks, as a dict by block number: about ``most_elements``
+    elements of each output. If the blocks have no more elements than that, return all of them whole.
     """
     every = dict(enumerate(blocks))
     if len(blocks) == 1:

@@ -180,7 +180,7 @@ def measured_rates(_: Bench) -> dict[str, Table]:
 
 
 def samples(_: Bench) -> dict[str, Table]:
-    """Return the tables of results for the kernels of nki-samples, by title."""
+    """Return the tables of results for the kernels of nki-samples, as a dict by title."""
     table = coverage.sample_table()
     return {"samples": table} if table else {}
 

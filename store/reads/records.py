@@ -38,7 +38,7 @@ class ResumeState:
 
 
 def texts(connection: sqlite3.Connection, hashes: Iterable[str]) -> dict[str, str]:
-    """Return the stored texts with these hashes, by hash. Unknown hashes are left out."""
+    """Return the stored texts with these hashes, as a dict by hash. Unknown hashes are left out."""
     wanted = list(dict.fromkeys(hashes))
     found: dict[str, str] = {}
     for start in range(0, len(wanted), 500):

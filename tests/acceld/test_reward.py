@@ -54,7 +54,7 @@ def test_answers_are_rewarded_by_their_evaluation(silu: str) -> None:
             one.reward for one in scores
         ]
         assert scorer.__name__ == "acceld_reward"
-        with pytest.raises(UsageError, match="6 answers need as many workloads, not 1"):
+        with pytest.raises(UsageError, match="6 answers need 6 workloads, not 1"):
             scorer.score(answers, [silu])
 
 

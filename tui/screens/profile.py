@@ -55,8 +55,8 @@ def by_line(spots: Iterable[Mapping[str, Any]]) -> list[tuple[int, float, str]]:
 
 
 class ProfileScreen(CandidateInView):
-    """Screen with a candidate's exact counts, its modelled times, and its latency with the interval, in
-    separate parts.
+    """Screen with three parts: exact counts of a candidate's program (such as instructions and bytes), its modelled
+    times, and its latency with the interval.
     """
 
     NAME = "profile"

@@ -26,7 +26,7 @@ class Column:
 
 
 def fit(columns: Sequence[Column], width: int) -> dict[int, int]:
-    """Return the columns that fit into ``width`` cells, by position, with the cells of each."""
+    """Return the columns that fit into ``width`` cells, as a dict by position, with the cells of each."""
     chosen = set(range(len(columns)))
 
     def need() -> int:

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def flags() -> dict[str, tuple[str, list[tuple[str, str]]]]:
-    """Return, by command, its help line and its flags with their help lines."""
+    """Return, as a dict by command, its help line and its flags with their help lines."""
     from acceld.cli.main import COMMANDS, parser_of
 
     found: dict[str, tuple[str, list[tuple[str, str]]]] = {}

@@ -112,7 +112,7 @@ def _chosen(values: Mapping[str, object], which: str) -> dict[str, object]:
 
 
 def _notes(settings: config.Config) -> dict[str, str]:
-    """Return a note on each setting that the configured models override, by key."""
+    """Return a note on each setting that the configured models override, as a dict by key."""
     from acceld.proposers.llm.roles import RoleTable
 
     try:

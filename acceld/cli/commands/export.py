@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _known_workloads(materials: Iterable[Any]) -> dict[str, Any]:
-    """Return the workloads of the runs, by name. Workloads that no longer exist are left out."""
+    """Return the workloads of the runs, as a dict by name. Workloads that no longer exist are left out."""
     from acceld.workloads import load_workload
 
     folders = workload_folders()

@@ -202,7 +202,7 @@ class Tensor:
             raise BuildRefused(
                 f"a tensor of shape {tuple(self.shape)} can not be viewed as {tuple(sizes)}",
                 rule="shape",
-                hint="use sizes with as many elements",
+                hint="use sizes with the same number of elements",
             )
         return type(self)(self.allocation, self.dtype, sizes, contiguous_strides(sizes), self._place)
 

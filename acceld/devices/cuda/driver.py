@@ -109,7 +109,7 @@ class CudaDriver:
 
     @cached_property
     def minors(self) -> dict[str, int]:
-        """Return the number in the name of each GPU's device file, by the GPU's UUID."""
+        """Return the number in the name of each GPU's device file, as a dict by the GPU's UUID."""
         return minor_numbers(self._ask)
 
     @cached_property

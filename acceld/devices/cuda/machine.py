@@ -147,7 +147,7 @@ def _number(text: str) -> int | None:
 
 
 def minor_numbers(ask: Ask = ask_nvidia_smi, proc: Path = _PROC) -> dict[str, int]:
-    """Return the number in the name of each GPU's device file, by UUID. This number may differ from the GPU's
+    """Return the number in the name of each GPU's device file, as a dict by UUID. This number may differ from the GPU's
     index.
 
     The numbers come from the driver's files in ``proc``, or else from ``nvidia-smi``. Without these sources,

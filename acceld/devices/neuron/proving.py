@@ -216,8 +216,11 @@ async def _nothing_works(
         f"a known-good kernel does not compile in acceld's sandbox, but it compiles outside of it: {reported}. "
         f"Refused there: {', '.join(refused) or 'nothing that acceld asked for'}",
         hint='devices.compile_jail = "off" compiles candidates without a jail, as your user: their Python can then read '
-        "your files. `acceld doctor --neuron` writes a report to send",
+        f"your files. {REPORT}",
     )
 
 
-REPORT = "`acceld doctor --neuron` tries each step and writes a report to send"
+REPORT = (
+    "`acceld doctor --neuron` tries each step of compiling and running a kernel, and writes a report; "
+    "`acceld doctor --from REPORT` says which settings to change"
+)

@@ -302,7 +302,7 @@ class _Noise:
 
 
 def _samples(workload: Workload, variant: str, blocks: Sequence[RowBlock], seed: int) -> Mapping[int, RowBlock]:
-    """Return the rows in which the noise of a variant is measured, by the number of their block.
+    """Return the rows in which the noise of a variant is measured, as a dict by the number of their block.
 
     A sample suffices if all rows are drawn alike. Otherwise all rows are measured.
     """

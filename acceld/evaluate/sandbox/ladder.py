@@ -148,7 +148,7 @@ async def _try(level: Level, zygote: Zygote) -> tuple[Probe, ...]:
         results: dict[str, list[str]] = json.loads(written)
     except ValueError as error:
         raise SandboxError(
-            f"the attempts to get out of the sandbox did not finish: their process {outcome.text}",
+            f"acceld's own test of the sandbox did not finish: the process that tries to get out {outcome.text}",
             hint="try again; if it happens again, acceld doctor says what this machine lacks",
         ) from error
     probes = [Probe(name, results[name][0] == "blocked", results[name][1]) for name in PROBES]

@@ -119,7 +119,8 @@ class Subject:
 
     @property
     def others(self) -> dict[str, Any]:
-        """Return the arguments of ``forward`` that are not arrays, by parameter name, with defaults filled in.
+        """Return the arguments of ``forward`` that are not arrays, as a dict by parameter name, with defaults filled
+        in.
 
         In lists and dicts, ``...`` stands for an array. Raise NotLowered for an argument that can not be written as a
         Python literal.
@@ -761,7 +762,8 @@ def _smaller(name: str, number: int, images: bool, least: int, *, numbers: bool)
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer to a request: the module's reference with its arguments, or the reason for a refusal.
 
-    The answer has ``reference``, ``arguments`` and ``difference``, or else ``refused``.
+    The answer has ``reference``, ``arguments`` and ``difference``, or else ``refused``. ``difference`` is the greatest
+    relative error of the reference against the module, or None if the module could not be run to compare them.
     """
     try:
         subject, program = _recording(request)

@@ -375,8 +375,8 @@ def _states(node: Instruction) -> list[tuple[int | str, bool, str | None]]:
     """Return the registers and accumulators that an instruction uses, each as (name, whether the instruction reads
     it, how the instruction writes it).
 
-    The last entry is None if the instruction does not write the register. It is empty if the new value replaces the
-    old one.
+    How the instruction writes is None if it does not write the register, and empty if the new value replaces the old
+    one.
     """
     found: list[tuple[int | str, bool, str | None]] = [(number, True, None) for number in registers_read(node)]
     target = register_written(node)
@@ -404,8 +404,8 @@ def _contents(store: BufferMemory, places: Array) -> Array:
 
 
 def _restore(store: BufferMemory, places: Array, marks: Array, written: Sequence[Array]) -> None:
-    """Give elements the marks ``marks``, which they had before. Elements that were written in the meantime keep their
-    new marks.
+    """Undo ``_mark`` after a step: give elements the ``marks`` that they had before the step, except elements at the
+    places ``written``, which the step wrote.
     """
     if store.marks is None:
         return

@@ -158,7 +158,7 @@ def _costs() -> str:
 
 
 def _methods() -> dict[str, str]:
-    """Return the description of each method and attribute of the current API's tensors, by name."""
+    """Return the description of each method and attribute of the current API's tensors, as a dict by name."""
     from acceld.nki.frontend.current.tensor import NkiTensor
 
     found = {}

@@ -45,7 +45,7 @@ class FrontEnd(Protocol):
     def __init__(self, session: Session) -> None: ...
 
     def modules(self) -> Mapping[str, ModuleType]:
-        """Return the modules of the API that a kernel may import, by full name."""
+        """Return the modules of the API that a kernel may import, as a dict by full name."""
         ...
 
     def read(self, tree: ast.Module) -> None:

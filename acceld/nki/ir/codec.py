@@ -475,7 +475,7 @@ class _Decoder:
             outer = tuple(_int(n, 0) for n in _list(raw["outer"], MAX_AXES))
             if math.prod(outer) != math.prod(shape) or role not in (Role.INPUT, Role.OUTPUT):
                 _refuse(
-                    f"buffer {number} of shape {list(shape)} can not be the caller's array of shape {list(outer)}: both need as many elements, and the buffer must be an input or output"
+                    f"buffer {number} of shape {list(shape)} can not be the caller's array of shape {list(outer)}: both need the same number of elements, and the buffer must be an input or output"
                 )
         return Buffer(
             id=number,

@@ -78,7 +78,7 @@ class BlockTensor:
 
 
 def block_tensors(function: ast.FunctionDef, names: Names, facts: Facts) -> dict[str, BlockTensor]:
-    """Return the tensors of a function that have block dimensions, by name."""
+    """Return the tensors of a function that have block dimensions, as a dict by name."""
     found: dict[str, BlockTensor] = {}
     for node in ast.walk(function):
         if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
@@ -113,7 +113,7 @@ def _sizes(shape: ast.expr) -> list[ast.expr] | None:
 
 
 def _handed(function: ast.FunctionDef, facts: Facts) -> dict[str, BlockTensor]:
-    """Return the parameters of a function to which callers pass tensors with block dimensions, by name."""
+    """Return the parameters of a function to which callers pass tensors with block dimensions, as a dict by name."""
     found = {}
     parameters = {one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     for node in ast.walk(function):

@@ -40,7 +40,7 @@ class Names:
 
     @property
     def imported(self) -> dict[str, str]:
-        """Return the module or function that each imported name refers to, by the name."""
+        """Return the module or function that each imported name refers to, as a dict by the name."""
         return dict(self._known)
 
     def of(self, node: ast.expr) -> str:

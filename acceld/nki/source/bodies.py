@@ -146,7 +146,9 @@ def _returns_early(function: ast.FunctionDef) -> bool:
 
 
 def _facts(kernel: KernelModule, function: ast.FunctionDef, call: ast.Call) -> list[Fact] | None:
-    """Return what a call passes for each parameter; None unless it passes tensors and tiles, each once, and numbers."""
+    """Return a fact (see :func:`_fact`) about each argument of a call; None if one of them is not understood, or if a tensor
+    or tile is passed twice.
+    """
     found = call_arguments(function, call)
     if found is None:
         return None
@@ -171,7 +173,10 @@ def _facts(kernel: KernelModule, function: ast.FunctionDef, call: ast.Call) -> l
 
 
 def _fact(kernel: KernelModule, value: ast.expr, tensors: list[str]) -> Fact | None:
-    """Return what an argument is, and add the name of a tensor or tile to ``tensors``; None for what is not understood."""
+    """Return (number or shape, dtype, memory) of an argument of a call; None if the argument is not understood.
+
+    If the argument is a tensor or tile, append its name to ``tensors``.
+    """
     match value:
         case ast.Constant(value=bool() as setting):
             return int(setting), "", ""
@@ -195,7 +200,9 @@ def _fact(kernel: KernelModule, value: ast.expr, tensors: list[str]) -> Fact | N
 
 
 def _shape(kernel: KernelModule, access: Access) -> tuple[int, ...] | None:
-    """Return the shape of the tile or tensor of an access; None unless the access has all indices, with a slice of partitions."""
+    """Return the shape of the tile or tensor of an access; None if the access lacks an index, or its first index is no
+    slice of partitions.
+    """
     whole = kernel.extents(Access(access.name, None, access.node))
     rows = access.dims[0] if access.dims else None
     if access.dims is not None and (rows is None or rows.is_point or whole is None or len(whole) != len(access.dims)):

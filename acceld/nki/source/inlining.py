@@ -194,7 +194,9 @@ def _one_written_out(source: str) -> tuple[str, _Call] | None:
 
 
 def _functions(module: ast.Module) -> dict[str, ast.FunctionDef]:
-    """Return the functions of a file whose calls may be written out, by name: plain functions that are only called."""
+    """Return the functions of a file whose calls may be written out, as a dict by name: plain functions that are only
+    called.
+    """
     once = bindings(module)
     uses = Counter(one.id for one in walked(module) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
     calls = Counter(

@@ -45,7 +45,7 @@ class OwnFunction:
 
 
 def own_functions(module: ast.Module, api: str) -> dict[str, OwnFunction]:
-    """Return the plain functions of a file whose reads and writes are all known, by name.
+    """Return the plain functions of a file whose reads and writes are all known, as a dict by name.
 
     Such a function has no decorator. It only declares tiles, computes sizes, loops over ranges, branches, and calls
     instructions or other such functions. It returns nothing, or in its last statement a tile that it declares.

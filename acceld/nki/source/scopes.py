@@ -65,7 +65,7 @@ def with_own_names(source: str) -> str:
 
 
 def _scopes(text: SourceText, function: ast.FunctionDef, names: set[str]) -> dict[str, list[_Scope]]:
-    """Return the separate scopes of each of ``names`` that has at least two in a function, in the order of the source.
+    """Return a dict from each of ``names`` with two or more separate scopes in a function to these scopes, in source order.
 
     A scope begins where a block assigns the name. It ends where the same block binds the name again, or with the block.
     The scope of a loop's variable is the loop. Loops over the same range may share a variable.

@@ -73,12 +73,16 @@ _Arguments = dict[str, str]
 def written_out(program: Program, source: str, values: Sequence[float | None] = ()) -> str:
     """Return the source of a kernel of ``nki`` that does what ``program`` does, for the arguments of the trace only.
 
-    ``source`` is the file of the traced kernel, from which the parameters and their order come. ``values`` has the number
-    that each argument is, or None for an array. The new kernel asserts shapes and numbers. Raise RuleRefused if the program
+    ``source`` is the text of the traced kernel's file, from which the parameters and their order come. ``values`` has each
+    argument's number, or None if the argument is an array. The new kernel asserts shapes and numbers. Raise RuleRefused if the program
     has an instruction, an operand or a buffer that has no plain spelling.
     """
-    if program.api != "nki" or "." in program.entry:
-        raise RuleRefused(f"{program.entry} is no top-level function of nki")
+    if program.api != "nki":
+        raise RuleRefused(f"{program.entry} is written for {program.api}: only kernels of nki can be written out")
+    if "." in program.entry:
+        raise RuleRefused(
+            f"{program.entry} is no function at the file's top level: only such a function can be written out"
+        )
     program = _short(_looped(_short(program, _MOST_TRACED)), _MOST_LINES)
     writer = _Writer(program, _function(source, program.entry), values)
     buffers = [program.buffers[number] for number in program.inputs]
@@ -97,7 +101,7 @@ def written_out(program: Program, source: str, values: Sequence[float | None] = 
 
 
 def _short(program: Program, most: int) -> Program:
-    """Return a program. Raise RuleRefused if the program has more than ``most`` instructions."""
+    """Return ``program``. Raise RuleRefused if the program has more than ``most`` instructions."""
     if sum(1 for _ in program.walk()) > most:
         raise RuleRefused(f"the trace has more than {most} instructions, each loop's body counted once")
     return program
@@ -447,7 +451,7 @@ def _form(node: Node) -> Hashable:
 
 
 def _times(forms: Sequence[Hashable], at: int, length: int) -> int:
-    """Return how often the block of ``length`` statements that begins at ``at`` stands there one behind the other."""
+    """Return how many times in a row the block of ``length`` statements stands there that begins at ``at``."""
     block, times = forms[at : at + length], 1
     while len(block) == length and forms[at + times * length : at + (times + 1) * length] == block:
         times += 1
@@ -528,7 +532,7 @@ def _joined(first: Sequence[Node], loop: Loop, scope: tuple[int, ...], counted: 
 
 
 def _shifted(value: Affine, loop: int, by: int, *, alone: bool = False) -> Affine:
-    """Return an expression with the loop's variable replaced by the variable plus ``by``, or by ``by`` ``alone``."""
+    """Return an expression with the loop's variable replaced by the variable plus ``by``; with ``alone``, by ``by``."""
     factor = dict(value.terms).get(loop, 0)
     kept = tuple(one for one in value.terms if one[0] != loop) if alone else value.terms
     return Affine(value.const + factor * by, kept)

@@ -127,8 +127,8 @@ def _extent(moves: tuple[tuple[int, int], ...]) -> Extent:
 def make_grids(
     buffers: tuple[Buffer, ...], accesses: Mapping[int, Iterable[Access]], trips: Mapping[int, int]
 ) -> dict[int, Grid]:
-    """Return the division into cells of each buffer in ``accesses``, which has all accesses of the program, by buffer
-    id.
+    """Return the division into cells of each buffer in ``accesses``, which has all accesses of the program, as a dict
+    by buffer id.
     """
     grids: dict[int, Grid] = {}
     known: dict[object, Grid] = {}

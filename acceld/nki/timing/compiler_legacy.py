@@ -83,8 +83,8 @@ have one element in each partition.
 
 
 def merged_iterations(loop: Loop, model: CostModel) -> dict[int, int]:
-    """Return how many iterations of ``loop``, an innermost affine loop, one machine instruction covers, by the position
-    of the instruction in ``loop.body``.
+    """Return how many iterations of ``loop``, an innermost affine loop, one machine instruction covers, as a dict by
+    the position of the instruction in ``loop.body``.
 
     An instruction without an entry covers a single iteration.
     """
@@ -95,7 +95,7 @@ def merged_iterations(loop: Loop, model: CostModel) -> dict[int, int]:
 
 
 def _short(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, int]:
-    """Return, by position, how many iterations one machine instruction covers in a loop of short element-wise
+    """Return, as a dict by position, how many iterations one machine instruction covers in a loop of short element-wise
     instructions.
 
     If the elements of all iterations of an instruction fit a bank of PSUM (512 elements of a partition), the
@@ -117,7 +117,8 @@ def _short(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, 
 
 
 def _beside(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, int]:
-    """Return, by position, how many iterations one machine instruction covers in a loop whose tiles lie side by side.
+    """Return, as a dict by position, how many iterations one machine instruction covers in a loop whose tiles lie side
+    by side.
 
     The compilers of Trainium 2 and later chips let one instruction cover as many iterations as fill a bank of PSUM.
     Each tile must be declared in the loop, or begin where the tile of the previous iteration ends. Products are not

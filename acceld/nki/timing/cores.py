@@ -75,7 +75,9 @@ class _Touch:
 
 
 def _touched(part: Part) -> dict[int, set[_Touch]]:
-    """Return the elements that a core reads or writes in memory that both cores can reach, by the id of the buffer."""
+    """Return the elements that a core reads or writes in memory that both cores can reach, as a dict by the id of the
+    buffer.
+    """
     program = part.program
     loops = program.loops
     found: dict[int, set[_Touch]] = {}

@@ -534,7 +534,7 @@ class _Templates:
 
 
 def _merged(nodes: list[tuple[Instruction, tuple[Loop, ...]]], model: CostModel) -> dict[int, int]:
-    """Return how many iterations one machine instruction covers, by the number of the instruction.
+    """Return how many iterations one machine instruction covers, as a dict by the number of the instruction.
 
     Instructions that cover a single iteration are left out.
     """
@@ -639,8 +639,8 @@ def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel)
 
 
 def _views(nodes: Iterable[tuple[Instruction, object]]) -> dict[int, Access]:
-    """Return the tile behind each view, by the buffer id of the view. A view reads the bits of a tile as another
-    dtype.
+    """Return the tile behind each view, as a dict by the buffer id of the view. A view reads the bits of a tile as
+    another dtype.
 
     An access of the view counts as an access of the tile. So a later write to the tile waits for the readers of the
     view, and a write to the view waits for the readers of the tile.
@@ -655,7 +655,7 @@ def _views(nodes: Iterable[tuple[Instruction, object]]) -> dict[int, Access]:
 
 
 def _varying(nodes: list[tuple[Instruction, tuple[Loop, ...]]]) -> dict[int, set[int]]:
-    """Return the loops on whose iteration a buffer's contents depend, by buffer id."""
+    """Return the loops on whose iteration a buffer's contents depend, as a dict by buffer id."""
     found: dict[int, set[int]] = defaultdict(set)
     for node, _ in nodes:
         loops = {loop for pattern in node.mask for loop, _ in pattern.base.terms}

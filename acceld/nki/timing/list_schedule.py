@@ -288,7 +288,7 @@ def _transferred(
 
 
 def _queues(quarters: Mapping[int, int], engines: int) -> dict[int, tuple[int, ...]]:
-    """Return the queues that a transfer occupies, by the set of quarters of the DMA engines that it uses.
+    """Return the queues that a transfer occupies, as a dict by the set of quarters of the DMA engines that it uses.
 
     A set is given as bits; 0 stands for all quarters. Quarters that are always used together form one queue. Queues are
     numbered from ``engines`` on.

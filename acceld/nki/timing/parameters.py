@@ -214,11 +214,11 @@ FITTED: dict[str, str] = {
     " On trn2 (14) from attention of allenkchau/trainium-kernel-fusion, decode attention of "
     "KevGomes1403/nki-moe-megakernel and awslabs/nki-autotune's ladder. Profiles of that attention show "
     "13.4 us before the first transfer, and 3.9 us more until its bytes are used",
-    "kernel_end_us": "Time from a kernel's last useful instruction to its end. From the kernels that give kernel_start_us (3 and "
-    "2)",
+    "kernel_end_us": "Time from a kernel's last useful instruction to its end. From the kernels that give kernel_start_us (3 on "
+    "trn1, 2 on trn2)",
     "two_cores_us": "Time that a launch on two cores takes beyond that of a launch on one. From decode attention of "
-    "KevGomes1403/nki-moe-megakernel: v14_planE on two cores takes 9 us more than v13_BC on one, which "
-    "has the same instructions and ten small ones more",
+    "KevGomes1403/nki-moe-megakernel: v14_planE on two cores takes 9 us more than v13_BC on one core. "
+    "v13_BC has the same instructions, and ten small ones more",
     "short_row_us": "Least time of a DMA engine for a row whose descriptor is made at run time. From decode attention of "
     "KevGomes1403/nki-moe-megakernel on trn2: 2,097,152 pieces of two bytes take 1697 us of 16 engines",
     "gather_us": "Time of GpSimd for a transfer whose addresses are read from memory. From 77 kernels of "

@@ -43,9 +43,13 @@ class CurrentOnTrn1(InstructionCheck):
                 "use op=nl.identity, or tensor_scalar",
             )
         elif op == "register_store" and self._space(instruction.dsts[0]) is not Space.HBM:
-            yield "address_space", "a register is not stored to SBUF (NCC_IXCG832)", "keep the number in a tile"
+            yield "address_space", "a register can not be stored to SBUF (NCC_IXCG832)", "keep the number in a tile"
         elif op == "match_replace8" and len(instruction.dsts) > 1:
-            yield "operand_type", "dst_idx does not compile (NCC_INLA001)", "use nisa.nc_find_index8"
+            yield (
+                "operand_type",
+                "match_replace8 with dst_idx does not compile (NCC_INLA001)",
+                "use nisa.nc_find_index8",
+            )
         elif op == "dma_transpose" and tiles and (tiles[0].indirect or self._space(tiles[0]) is not Space.HBM):
             yield "chip", "dma_transpose takes plain rows in HBM only", "use nisa.nc_transpose"
         elif op == "collective":

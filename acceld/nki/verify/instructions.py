@@ -60,7 +60,7 @@ class OwnRules(InstructionCheck):
                 "shape",
                 instruction,
                 f"a view of another dtype has {sizes[1]} bytes in each partition, but the viewed tile has {sizes[0]}",
-                "give the view a shape with as many bytes",
+                "give the view a shape with the same number of bytes",
             )
         if self._space(src) is not self._space(dst):
             spaces = f"{self._space(src).value} and {self._space(dst).value}"
@@ -87,9 +87,9 @@ class OwnRules(InstructionCheck):
     def _bits_in_hbm(self, instruction: Instruction, src: Access, dst: Access) -> None:
         """Check a view of a tensor in HBM that has another dtype.
 
-        A view moves no data. So a view must cover a whole tensor in order, and must be neither an argument nor a
-        result. After writes to a view, its content is copied back to the viewed tensor, which may be an argument or a
-        result.
+        On the chip a view moves no data, so it must cover the whole tensor in order, and the view's own buffer must be
+        neither an argument nor a result. The simulator copies writes to the view back to the viewed tensor, which may
+        be an argument or a result.
         """
         sizes = [one.elements * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
         if sizes[0] != sizes[1]:
@@ -97,7 +97,7 @@ class OwnRules(InstructionCheck):
                 "shape",
                 instruction,
                 f"a view of another dtype has {sizes[1]} bytes, but the viewed tensor has {sizes[0]}",
-                "give the view a shape with as many bytes",
+                "give the view a shape with the same number of bytes",
             )
         if not (self._all_in_order(src) and self._all_in_order(dst)):
             self._add(

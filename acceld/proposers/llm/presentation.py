@@ -217,7 +217,7 @@ def _readable(name: str, value: float) -> str:
 
 
 def _derived(profile: Profile) -> dict[str, float]:
-    """Return counters, by name, that follow from other counters of the profile. The definitions are those of
+    """Return the counters that follow from other counters of the profile, as a dict by name. The definitions are those of
     neuron-profile (AWS Neuron documentation, profile schema).
     """
     found: dict[str, float] = {}

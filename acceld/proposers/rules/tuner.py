@@ -204,7 +204,7 @@ class Tuner:
     async def moves(self, one: Tuned) -> Sequence[Move]:
         """Return the moves of a kernel, the most promising first. They are computed once.
 
-        Behind the kernel's own moves come moves of the earlier kernels of its sequence that a later step hides.
+        They are the kernel's own moves, and moves that an earlier kernel of its sequence offered and a later step hides.
         """
         if one.moves is None:
             found = await asyncio.to_thread(self._moves, one.text, one.timed.profile)
@@ -376,7 +376,7 @@ def repeated(text: str, wanted: Sequence[str], find: Again) -> tuple[str, list[M
 @lru_cache(maxsize=_REMEMBERED)
 def _made_again(text: str, name: str, find: Again) -> tuple[Move | None, str]:
     """Return the move that makes the rewrite ``name`` on a kernel, and the new kernel. If the rewrite does not apply,
-    return None and ``text``.
+    return None and the unchanged ``text``.
 
     Results are cached, because many sequences have a part in common.
     """
@@ -468,7 +468,7 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
 
 
 def _lacking(one: Tuned, gains: Mapping[str, tuple[float, str]]) -> list[str]:
-    """Return the steps that made some kernel faster and that a kernel lacks, those that saved most first.
+    """Return the steps that a kernel lacks and that made some other kernel faster. The steps that saved most come first.
 
     ``gains`` has, for each step without its line, the greatest share that it saved, and the step's name; the name is empty
     if the step saved nothing.

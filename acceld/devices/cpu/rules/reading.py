@@ -214,7 +214,7 @@ class CModule(SourceText):
         return True
 
     def _inner_ranges(self, loop: For) -> dict[str, tuple[int, int]] | None:
-        """Return the least and greatest value of the variable of each nested loop, by the variable's name.
+        """Return the least and greatest value of the variable of each nested loop, as a dict by the variable's name.
 
         Return None if the range of one of these variables is unknown.
         """

@@ -96,8 +96,8 @@ def handover(kernel: TritonModule, first: Launch, second: Launch) -> Handover | 
 
 
 def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]) -> dict[str, ast.Call]:
-    """Return the producer's store to each array, by parameter. Return an empty mapping if an array is stored twice or
-    used in another way, or if the stores have different masks.
+    """Return the producer's store to each array, as a dict by parameter. Return an empty mapping if an array is stored
+    twice or used in another way, or if the stores have different masks.
     """
     stored: dict[str, ast.Call] = {}
     for statement in walk(producer.body):

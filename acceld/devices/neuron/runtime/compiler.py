@@ -138,9 +138,7 @@ class NeuronCompiler:
         return Versions(record["compiler_version"], record["nki_version"], record["python"])
 
     async def refused(self) -> Mapping[str, str]:
-        """Return the system facilities that compilers use and that the present jail refuses, each with the error that
-        it causes.
-        """
+        """Return the system facilities of compilers that the present jail refuses, each with the resulting error."""
         found: Mapping[str, str] = (await self._ask("facilities")).get("refused", {})
         return found
 

@@ -233,7 +233,7 @@ DECLARING = ("arange", "rand", "ndarray", "full", "zeros", "ones", "empty_like",
 
 
 def functions() -> dict[str, Callable[..., Any]]:
-    """Return the functions that both APIs have, by name."""
+    """Return the functions that both APIs have, as a dict by name."""
     return {
         **{function.__name__: function for function in FUNCTIONS},
         **{name: unary(name) for name in UNARY},

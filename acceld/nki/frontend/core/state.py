@@ -403,7 +403,7 @@ class Trace(LoopContext):
         if self.session.lnc > 1 and declared.space is Space.HBM and shared:
             unsupported(
                 f"a write through {self.read_only[buffer]} is not simulated where two cores share the tensor in HBM",
-                "declare the tensor with that dtype, or view the tile as the tensor's dtype",
+                "declare the tensor with the view's dtype; or copy to a tile, and view that tile as the tensor's dtype",
             )
 
     def check_dependencies(self, tensor: Tensor, mask: tuple[Pattern, ...], reduced: tuple[int, ...]) -> None:

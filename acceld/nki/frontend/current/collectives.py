@@ -99,7 +99,9 @@ def _pairs(
         lists.append([tensor(item, word, call) for item in one])
     sources, targets = lists
     if len(sources) != len(targets) or not sources:
-        refuse("operand_type", f"'{call}' got {len(sources)} srcs and {len(targets)} dsts: pass as many of each")
+        refuse(
+            "operand_type", f"'{call}' got {len(sources)} srcs and {len(targets)} dsts: pass the same number of both"
+        )
     spaces = {one.space for one in (*sources, *targets)}
     if len(spaces) != 1 or Space.PSUM in spaces:
         refuse(

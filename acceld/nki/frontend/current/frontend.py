@@ -52,7 +52,7 @@ class CurrentFrontEnd:
         """Notes about options of ``nki.jit``, by line of the kernel's file."""
 
     def modules(self) -> Mapping[str, ModuleType]:
-        """Return the modules of the API that a kernel may import, by full name."""
+        """Return the modules of the API that a kernel may import, as a dict by full name."""
         session = self.session
         version = session.options.nki
         known = frozenset(LANGUAGE_FUNCTIONS)

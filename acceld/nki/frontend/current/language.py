@@ -335,7 +335,7 @@ def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
 
 
 def _functions() -> Mapping[str, object]:
-    """Return the functions of ``nl`` that only the current API has, by name."""
+    """Return the functions of ``nl`` that only the current API has, as a dict by name."""
     own = {
         "affine_range": _unrolled("nl.affine_range"),
         "sequential_range": _unrolled("nl.sequential_range"),

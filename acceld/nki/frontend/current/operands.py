@@ -37,8 +37,8 @@ def destination(value: object, call: str) -> Tensor:
 def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
     """Return the destination and the sources as tiles of one shape, in the order given.
 
-    Axes of one element are added or dropped. Engines only count elements: if all tiles have equally many
-    elements a partition but different axes, all are split into common, finer axes. No axis is repeated, because
+    Axes of one element are added or dropped. Engines only count elements: if all tiles have the same
+    number of elements in each partition but different axes, all are split into common, finer axes. No axis is repeated, because
     AWS's compiler refuses tiles with different numbers of elements.
     """
     target = destination(dst, call)
@@ -59,22 +59,19 @@ def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
 
 
 def _repeating(tile: Tensor, target: Tensor) -> str:
-    """Return ``node`` with each affine constant replaced by ``constant + step * loop``.
-
-    ``steps`` has the step of each constant, in the order in which _Form lists the constants.
-    """
+    """Return the hint for two tiles of different sizes: how to repeat the partitions or elements of ``tile``."""
     if tile.shape[0] == 1 < target.shape[0]:
         return "no engine repeats a partition: make a tile with nl.broadcast_to, or load one with src.broadcast(0, n) or a step of 0 in src.ap()"
     if prod(tile.shape[1:]) == 1:
         return (
-            "both must have as many elements a partition: nisa.tensor_scalar takes one element a partition as operand0, "
-            "tile.broadcast(dim, n), or a step of 0 in .ap(), repeats an axis"
+            "both need the same number of elements in each partition: to combine a tile with one element in each partition, "
+            "use nisa.tensor_scalar; to repeat an axis, use tile.broadcast(dim, n) or a step of 0 in .ap()"
         )
-    return "both must have as many partitions, and as many elements in each; tile.broadcast(dim, n), or a step of 0 in .ap(), repeats an axis"
+    return "both need the same number of partitions, and of elements in each partition; to repeat an axis, use tile.broadcast(dim, n) or a step of 0 in .ap()"
 
 
 def same_sizes(call: str, *named: tuple[str, Tensor]) -> None:
-    """Raise LegalityError if the named tiles differ in the number of partitions, or in the number of elements a
+    """Raise LegalityError if the named tiles differ in the number of partitions, or in the number of elements in each
     partition.
     """
     (first, one), *rest = named
@@ -154,7 +151,7 @@ def number(value: object, name: str, call: str) -> Number:
 
 
 def word_of(value: object) -> str | None:
-    """Return the name of an enumeration's member, or ``value`` as text; None for None."""
+    """Return the name of an enumeration's member; any other ``value`` as text; None for None."""
     return None if value is None else str(getattr(value, "name", value))
 
 
@@ -211,7 +208,7 @@ def same(source: Tensor, target: Tensor, call: str) -> Tensor:
         refuse(
             "shape",
             f"'{call}' in/out shape must match: dst {list(target.shape)}, src {list(source.shape)}",
-            "give both one shape, by slices or other declarations; to repeat rows or columns of a tensor in HBM, take src.broadcast(dim, n) of an axis of one element, which src.expand_dim(dim) adds, or a step of 0 in src.ap()",
+            "give both the same shape, by slices or in their declarations. To repeat a row or column of a tensor in HBM, use src.broadcast(dim, n) on an axis of one element (src.expand_dim(dim) adds such an axis), or a step of 0 in src.ap()",
         )
     return view
 

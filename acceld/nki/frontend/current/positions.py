@@ -291,7 +291,7 @@ def topk(val_dst: object, idx_dst: object, src: object, n: int, name: str | None
     elif written > most:
         wrong, hint = f" and writes {written} values", f"give val_dst and idx_dst at most {most} columns"
     elif count > held:
-        wrong, hint = f", but 16 partitions of src hold {held} elements", "pass at most as many"
+        wrong, hint = f", but 16 partitions of src hold {held} elements", "pass at most that number"
     elif source.shape[0] % GATHER_PARTITIONS:
         wrong, hint = f" and a src of {source.shape[0]} partitions", "use a multiple of 16"
     if wrong:

@@ -72,8 +72,8 @@ def _state(name: str, offered: frozenset[str]) -> str:
 
 
 def surface() -> dict[str, dict[str, str]]:
-    """Return ``supported`` or ``unsupported: REASON`` for each documented function, by module. The functions of
-    ``nki.isa`` beyond these are ``UNDOCUMENTED``.
+    """Return ``supported`` or ``unsupported: REASON`` for each documented function, as a dict by module. The functions
+    of ``nki.isa`` beyond these are ``UNDOCUMENTED``.
     """
     instructions = [function.__name__ for function in isa.FUNCTIONS]
     language_names = frozenset(language.namespace())

@@ -240,8 +240,8 @@ def _axis_groups(pattern: object) -> list[tuple[str, ...]]:
 
 
 def _axis_sizes(sizes: object) -> dict[str, int]:
-    """Return the sizes that ``rearrange`` is given, by name. Raise LegalityError if ``sizes`` is not a dictionary from
-    names to sizes.
+    """Return the sizes that ``rearrange`` is given, as a dict by name. Raise LegalityError if ``sizes`` is not a
+    dictionary from names to sizes.
     """
     if sizes is None:
         return {}
@@ -690,7 +690,7 @@ class NkiTensor(methods.Tensor):
         if not isinstance(index, Tensor) or index.dtype_name in FLOAT_DTYPES or index.shape[:1] != self.shape[:1]:
             refuse(
                 "index_type",
-                "the index of .indirect() must be a tile of integers that has as many partitions as the indexed tile",
+                "the index of .indirect() must be a tile of integers with the same number of partitions as the indexed tile",
             )
         if self.space is Space.HBM or index.space is not Space.SBUF:
             refuse("address_space", ".indirect() needs a tile on the chip, and an index in SBUF: copy them there first")

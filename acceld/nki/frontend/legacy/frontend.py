@@ -50,7 +50,7 @@ class LegacyFrontEnd:
         self.session = session
 
     def modules(self) -> Mapping[str, ModuleType]:
-        """Return the modules of the API that a kernel may import, by full name."""
+        """Return the modules of the API that a kernel may import, as a dict by full name."""
         session = self.session
         nl = ApiModule(
             "neuronxcc.nki.language", session, language.namespace(session.chip), frozenset(LANGUAGE_FUNCTIONS)

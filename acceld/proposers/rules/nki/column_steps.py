@@ -80,9 +80,9 @@ class _Part(Enum):
 
 
 def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str | None:
-    """Return how a loop steps over columns, or the reason as text why one step can not take more columns.
+    """Return how a loop steps over columns. If one step can not take more columns, return the reason as text.
 
-    Return None if the loop does not step over columns but over rows, for example, or if its columns are those of a
+    Return None if the loop does not step over columns (but over rows, for example), or if its columns are those of a
     matrix product.
     """
     where = f"line {loop.line}:"

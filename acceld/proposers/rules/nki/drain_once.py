@@ -147,8 +147,8 @@ class DrainOnce(Rule):
 
 
 def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
-    """Return the element-wise work that one instruction could do for several iterations of a loop, or the reason as text
-    why one instruction can not do the work; None for a loop without such work.
+    """Return the element-wise work that one instruction could do for several iterations of a loop; None if the loop has
+    no such work. If one instruction can not do the work, return the reason as text.
     """
     if loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
         return None
@@ -209,8 +209,8 @@ def _cut(kernel: KernelModule, loop: Loop) -> tuple[tuple[Item, ...], tuple[Stat
 
 
 def _drain_with_places(kernel: KernelModule, loop: Loop, names: Sequence[str], together: int) -> _Drain | str | None:
-    """Return the work that one instruction could do for up to ``together`` iterations, or the reason as text why one
-    instruction can not do the work; None if no number of 2 to ``together`` divides the loop's number of iterations.
+    """Return the work that one instruction could do for up to ``together`` iterations; None if no number of 2 to
+    ``together`` divides the loop's number of iterations. If one instruction can not do the work, return the reason as text.
 
     Each tile in ``names``, which the body declares anew in every iteration, gets an element for each iteration.
     """
@@ -239,7 +239,7 @@ def _has_product(item: Item) -> bool:
 
 
 def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statement]) -> _Bank | str:
-    """Return how the results called ``name`` lie in PSUM, or the reason as text why they can not share a bank."""
+    """Return how the results called ``name`` lie in PSUM. If they can not share a bank, return the reason as text."""
     where = f"{name} in PSUM"
     writers = kernel.writers(name)
     if name in kernel.ambiguous or any(one.op not in _PRODUCTS or one.kind != "op" for one in writers):
@@ -278,8 +278,8 @@ def _turns_bfloat16(kernel: KernelModule, one: Statement) -> bool:
 
 
 def _bank_of_buffer(buffer: Buffer, loop: Loop, uses: Sequence[Access]) -> _Bank | str:
-    """Return how the tiles of a buffer that is declared before the loop can lie in one bank, or the reason as text why
-    they can not share a bank.
+    """Return how the tiles of a buffer that is declared before the loop can lie in one bank. If they can not share a
+    bank, return the reason as text.
     """
     where = f"{buffer.name} in PSUM"
     rows, columns = (extent or 0 for extent in buffer.shape[-2:])
@@ -320,8 +320,8 @@ def _group(dim: Dim, loop: Loop) -> Affine | None:
 
 
 def _bank_of_tile(kernel: KernelModule, loop: Loop, name: str, writers: Sequence[Statement]) -> _Bank | str:
-    """Return how the tiles that the iterations declare in PSUM can lie in one bank, or the reason as text why they can
-    not share a bank.
+    """Return how the tiles that the iterations declare in PSUM can lie in one bank. If they can not share a bank, return
+    the reason as text.
     """
     if len(writers) != 1 or writers[0].parent is not loop or writers[0].augmented or kernel.mask(writers[0]):
         return f"{name} in PSUM is not made by one product of the loop's own body: give each product a tile of its own"

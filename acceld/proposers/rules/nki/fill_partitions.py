@@ -301,7 +301,7 @@ class _Stacking:
         return _Tile(tile.name, tile.columns, tile.dtype, count, at)
 
     def _covered(self, one: Statement, form: Affine | None) -> tuple[int, int]:
-        """Return (number of the first new tile, how many new tiles) that an index over rows covers."""
+        """Return (index of the first new tile, number of new tiles) that an index over rows covers."""
         ranges = form.ranges if form is not None else ()
         if form is None or len(ranges) != 1 or form != Affine(form.constant) + Affine.of(ranges[0]):
             raise _refused(one.line, "an index over partitions is not understood: give it as nl.arange(n)[:, None]")

@@ -110,8 +110,8 @@ def _pairs(kernel: KernelModule) -> list[tuple[Loop, Loop]]:
 
 
 def _nest(kernel: KernelModule, outer: Loop, inner: Loop) -> _Nest | str | None:
-    """Return the two loops as a nest, or the reason as text why they can not be regrouped; None if regrouping would
-    gain nothing.
+    """Return the two loops as a nest; None if regrouping would gain nothing. If the loops can not be regrouped, return
+    the reason as text.
     """
     if outer.trips is None or inner.trips is None or inner.trips < 4 or outer.trips < 2:
         return None

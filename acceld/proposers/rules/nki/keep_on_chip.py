@@ -87,7 +87,7 @@ class KeepOnChip(Rule):
 
 
 def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
-    """Return the tensor with its transfers, or the reason as text why the tensor has to stay in HBM."""
+    """Return the tensor with its transfers. If the tensor has to stay in HBM, return the reason as text."""
     name = buffer.name
     stores, loads = kernel.writers(name), kernel.readers(name)
     where = f"line {buffer.declaration.line}"

@@ -66,10 +66,10 @@ class OperandSwap:
 
 
 def operand_swap(kernel: KernelModule, turn: Statement) -> OperandSwap | str | None:
-    """Return the exchange of operands that makes the transpose ``turn`` unnecessary, or the reason as text why the
-    exchange is not possible.
+    """Return the exchange of operands that makes the transpose ``turn`` unnecessary.
 
-    The result is None if ``turn`` does not transpose a computed tile.
+    Return None if ``turn`` does not transpose a computed tile. If the exchange is not possible, return the reason as
+    text.
     """
     source = transposed(kernel, turn)
     if source is None or kernel.space_of(source.name) != "sbuf" or not _made_on_chip(kernel, source.name):

@@ -120,8 +120,8 @@ def _whole(kernel: KernelModule, part: Statement) -> Statement | None:
 
 
 def _parts(kernel: KernelModule, part: Statement, tile: Access, whole: Statement) -> _Parts | str:
-    """Return the parts of a row that one instruction can reduce, or the reason as text why one instruction can not
-    reduce them.
+    """Return the parts of a row that one instruction can reduce. If one instruction can not reduce them, return the
+    reason as text.
     """
     where = f"line {part.line}:"
     if kernel.text_of(part, "negate") not in ("", "False") or not _is_float32(kernel, part, whole):

@@ -115,8 +115,8 @@ def _factor(kernel: KernelModule, one: Statement) -> Access | None:
 
 
 def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain | str:
-    """Return the statements from the scaled tile to the product's result, or the reason as text why the factor can not
-    be applied to the result.
+    """Return the statements from the scaled tile to the product's result. If the factor can not be applied to the
+    result, return the reason as text.
     """
     data = scaling.reads["data"]
     fresh = _fresh(kernel, factor, scaling)
@@ -233,10 +233,10 @@ def _settled(kernel: KernelModule, data: Access, scaling: Statement) -> str:
 
 
 def _fresh(kernel: KernelModule, factor: Access, scaling: Statement) -> dict[str, Loop] | str:
-    """Return the loops in which each iteration has a factor tile of its own, by the loop's variable, or the reason as
-    text why the factor may be overwritten before the result is copied.
+    """Return the loops that make a new factor tile in each iteration, as a dict from the loop's variable to the loop.
 
-    For example, the iterations of another loop around the factor's writer may all write the same element.
+    If the factor may be overwritten before the product's result is copied, return the reason as text. For example, the
+    iterations of another loop around the factor's writer may all write the same element.
     """
     name, writers = factor.name, kernel.writers(factor.name)
     if name in kernel.ambiguous:
@@ -266,7 +266,7 @@ def _fresh(kernel: KernelModule, factor: Access, scaling: Statement) -> dict[str
 
 def _followed(kernel: KernelModule, writer: Statement, reader: Statement, renames: _Renames) -> _Renames | str:
     """Return the values that the loop variables around ``reader`` have in the iteration that reads the result of
-    ``writer``, or the reason as text why these values are not known or differ.
+    ``writer``. If these values are not known or differ, return the reason as text.
 
     ``renames`` has the values of the variables around ``writer``.
     """

@@ -147,7 +147,7 @@ def _common(statements: Sequence[Statement]) -> list[Loop]:
 
 
 def _indices(kernel: KernelModule, producer: Loop, names: Sequence[str]) -> dict[str, Dim]:
-    """Return the indices by which the consumer reads the tiles, by the variables of the producer's loops.
+    """Return the indices by which the consumer reads the tiles, as a dict by the variables of the producer's loops.
 
     For each loop of the producer, it is the index by which the consumer reads what one iteration of that loop made. A
     loop is left out if the consumer reads by several indices.

@@ -99,7 +99,7 @@ def _swapped(kernel: KernelModule, swap: OperandSwap, reads: Mapping[ast.expr, s
 
 
 def _exchanged(kernel: KernelModule, swap: OperandSwap, product: Product) -> dict[str, str]:
-    """Return the texts of a product's new operands, by name of the argument.
+    """Return the texts of a product's new operands, as a dict by name of the argument.
 
     The new stationary operand is a block of the former moving operand. The new moving operand has, side by side, the
     former stationary operands of a group of places.
@@ -145,8 +145,8 @@ def _lay_out(kernel: KernelModule, swap: OperandSwap, product: Product, edits: E
 
 
 def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[ast.expr, str] | str:
-    """Return the new text of each read of the transposed blocks, by node, or the reason as text why the transposes
-    have to stay.
+    """Return the new text of each read of the transposed blocks, as a dict by node. If the transposes have to stay,
+    return the reason as text.
     """
     target, source = swap.copy.target, swap.source
     assert target is not None

@@ -81,11 +81,14 @@ def _widths(columns: int) -> list[int]:
 
 @dataclass(frozen=True)
 class _Wide:
+    """A loop on tiles of ``columns`` columns, and what becomes of its statements when the columns are split into pieces."""
+
     loop: Loop
     columns: int
     before: tuple[Statement, ...]
     """Statements that do not depend on the columns. They stay before the loop over pieces."""
     body: tuple[Statement, ...]
+    """Statements that are repeated for each piece of columns."""
     scans: tuple[Statement, ...]
     whole: frozenset[str]
     """Tiles of all columns that are made before the loop. Pieces use their columns by index."""
@@ -97,8 +100,10 @@ class _Wide:
 
 
 def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
-    """Return the loop's work by columns, or a text with the reason why the loop can not be split. The text is empty if the
-    tiles are too narrow to split.
+    """Return which statements of a loop to repeat for each piece of columns, and which to leave before the pieces.
+
+    If the loop can not be split, return the reason as text. The text is empty if there is nothing to say about the loop,
+    for example because its tiles are too narrow.
     """
     statements = [item for item in loop.items if isinstance(item, Statement)]
     if len(statements) < len(loop.items) or loop.kind == "range":
@@ -131,8 +136,8 @@ def _divided(
     wide: set[str],
     whole: set[str],
 ) -> tuple[list[Statement], list[Statement]] | str:
-    """Return (statements of the loop's body that do not depend on the columns, all other statements of the body), or the
-    reason as text why the body can not be divided so.
+    """Return (statements of the loop's body that do not depend on the columns, all other statements of the body). If the
+    body can not be divided so, return the reason as text.
 
     ``wide`` has the tiles that hold all columns and live in one iteration. Tiles of this kind that the statements make
     are added. ``whole`` has the tiles of all columns that are made before the loop.
@@ -191,7 +196,7 @@ def _names(ops: Sequence[Statement]) -> set[str]:
 
 
 def _is_outside(kernel: KernelModule, loop: Loop, name: str, columns: int) -> bool:
-    """Return True for a tile of all columns that is made before the loop, and which the loop only reads or only adds
+    """Return True for a tile of all columns that is made before the loop, and that the loop only reads or only adds
     to.
     """
     uses = [(one, access) for one in loop.statements() for access in accesses(one) if access.name == name]
