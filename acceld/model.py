@@ -309,6 +309,9 @@ ADMISSION = "admission"
 WRITING_OUT = "write_out"
 """Name that stands for a rule where a kernel that rules can not read was first written out from its trace."""
 
+WRITTEN_OUT = "written out from a trace"
+"""The words by which a person and acceld know a kernel that was written out."""
+
 READING = "reading"
 """Name that stands for a rule where rules can not read a kernel's source: the plan's one attempt says why."""
 

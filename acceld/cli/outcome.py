@@ -12,9 +12,12 @@ from acceld.cli.output import print_pairs, say
 from acceld.gains import Verdict
 from acceld.model import OWN_ORACLE, Source
 from acceld.proposers.rules.records import reason_at
-from acceld.report.endings import applying, deciding, next_steps, why
+from acceld.report.endings import applying, deciding, is_written_out, next_steps, why
 from acceld.roofline import peak_source
 
+_SHAPES_ALONE = (
+    "the workload's shapes: the best kernel was written out from a trace, because rules can not read the baseline"
+)
 REASONS_SHOWN = 2
 REASONS_OF_A_TIE = 5
 """Greatest number of reasons for refused proposals that are shown after a run that gained nothing."""
@@ -85,6 +88,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
             ),
         ),
         ("rewrites", "\n".join(wins) or ("nothing was faster" if result["baseline_latency_us"] else "—")),
+        *([("only for", _SHAPES_ALONE)] if is_written_out(result) else []),
         *([("notes", "\n".join(result["notes"]))] if result.get("notes") else []),
         *([("to measure", one)] if (one := deciding(result)) else []),
         *(

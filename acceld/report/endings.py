@@ -9,7 +9,7 @@ from typing import Any
 
 from acceld import figures
 from acceld.gains import APART, TWO_MODELS, UNVALIDATED, Verdict
-from acceld.model import DATA_DEPENDENT, PROPOSERS, READING, RunState, Source
+from acceld.model import DATA_DEPENDENT, PROPOSERS, READING, WRITING_OUT, RunState, Source
 
 NEAR_PERCENT = 90.0
 """Percentage of the attainable speed (:mod:`acceld.roofline`) from which on a kernel has little left to gain."""
@@ -109,8 +109,15 @@ def applying(result: Mapping[str, Any], database: str) -> tuple[str, str]:
     folder, run = result.get("workload_folder"), f"r{result['run']}"
     if folder and Path(folder).is_relative_to(Path(database).parent.resolve()):
         return f"acceld apply {run} -o NEW.py", "write it to a new file"
+    if is_written_out(result):
+        return f"acceld apply {run} -o NEW.py", "write it to a new file, because it is for the workload's shapes alone"
     tied = " --even-if-tied" if result["verdict"] not in (Verdict.CERTAIN, Verdict.LIKELY) else ""
     return f"acceld apply {run} FILE{tied}", "write it over your file; a copy of FILE is kept"
+
+
+def is_written_out(result: Mapping[str, Any]) -> bool:
+    """Tell whether the best kernel of a run was written out from a trace, so that it only fits the workload's shapes."""
+    return any(WRITING_OUT in win["rule"].split("+") for win in result["wins"])
 
 
 def next_steps(result: Mapping[str, Any], database: str) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ from typing import Any
 from acceld import figures
 from acceld.errors import UsageError, no_file
 from acceld.gains import APART, UNVALIDATED, gain, judged
-from acceld.model import Evaluation, Gate, Kernel, Source, Status
+from acceld.model import WRITTEN_OUT, Evaluation, Gate, Kernel, Source, Status
 from acceld.parsing import parse
 from acceld.watch.hashes import signature, without_comments
 
@@ -151,6 +151,13 @@ def check_drop_in(path: Path, kernel: Kernel, run: int | None = None) -> None:
         found = find(path.read_text(encoding="utf-8-sig"), kernel.text, kernel.entry)
     except (SyntaxError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} can not be read as a kernel: {error}", hint="to write a new file: -o FILE") from error
+    if found and WRITTEN_OUT in kernel.text:
+        raise UsageError(
+            f"the kernel was written out from a trace for the workload's shapes alone, so it does not replace {path}",
+            hint=f"write it to a file of its own, and call it for these shapes: acceld apply r{run} -o FILE"
+            if run
+            else "write it to a new file, and call it for these shapes",
+        )
     if found:
         raise UsageError(
             f"the kernel is not a drop-in replacement for {path}: {'; '.join(found)}",

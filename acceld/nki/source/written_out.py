@@ -28,6 +28,7 @@ from itertools import zip_longest
 from math import isfinite, prod
 
 from acceld.errors import RuleRefused
+from acceld.model import WRITTEN_OUT
 from acceld.nki.frontend.current.loop_rerolling import mark, reroll
 from acceld.nki.ir.mapping import mapped
 from acceld.nki.ir.program import (
@@ -52,7 +53,7 @@ from acceld.nki.source.spans import parsed
 
 _STEP = "    "
 _WIDTH = 120
-_MOST_LINES = 600
+_MOST_LINES = 300
 """Greatest number of instructions that are written out. A longer kernel helps no reader, and slows every rule down."""
 _MOST_TRACED = 1000
 """Greatest number of instructions in which loops are sought. The search takes 2 s for that many."""
@@ -160,7 +161,11 @@ class _Writer:
         results = [self.names[number] for number in self.program.outputs]
         self._put(1, f"return {', '.join(results)}")
         head = [
-            f'"""{self.function.name}, written out from a trace: its loops, tiles and calls for one set of arguments."""',
+            f'"""{self.function.name}, {WRITTEN_OUT}.',
+            "",
+            "Its loops, tiles and calls are those of one set of arguments:",
+            *(f"{self.names[number]}: {self._kind(number)}" for number in self.program.inputs),
+            '"""',
             "",
             "import nki",
             "import nki.isa as nisa",
@@ -171,6 +176,11 @@ class _Writer:
             f"def {self.function.name}({arguments}):",
         ]
         return "\n".join([*head, *self.lines]) + "\n"
+
+    def _kind(self, number: int) -> str:
+        """Return dtype and shape of an argument as text."""
+        buffer = self.program.buffers[number]
+        return f"{buffer.dtype} {buffer.outer_shape}"
 
     def _put(self, depth: int, text: str) -> None:
         self.lines.append(_STEP * depth + text)
@@ -184,6 +194,9 @@ class _Writer:
             buffer, name = self.program.buffers[number], self.names[number]
             wanted = buffer.outer_shape
             self._put(1, f'assert {name}.shape == {wanted}, "this kernel was written for {name} of shape {wanted}"')
+            self._put(
+                1, f'assert {name}.dtype == nl.{buffer.dtype}, "this kernel was written for {name} of {buffer.dtype}"'
+            )
             if buffer.argument_shape is not None:
                 self._put(1, f"{name} = {name}.reshape({buffer.shape})")
 

@@ -41,6 +41,10 @@ from acceld.proposers.rules.tuner import (
 )
 from acceld.targets import ALL_DEVICES
 
+_NOT_UNDERSTOOD = (
+    "rules do not understand this statement, and found no place in the others: use plain loops, tiles and calls. acceld "
+    "optimize writes a kernel of nki out from its trace, if the workload has one shape and the kernel no run-time index"
+)
 WriteOut = Callable[[Kernel], Awaitable[str | None]]
 """Returns a kernel written out from its trace; None if the kernel has no plain form."""
 _REMEMBERED = 64
@@ -107,6 +111,8 @@ def _findings(source: str, launch: Launch, profile: Profile | None) -> tuple[lis
     ranked.sort(key=lambda one: (one[0], one[1].rule, one[1].line, one[1].key))
     refused = [(rule.promise(one.site, profile), one.site) for rule, one in found if one.rewrite is None]
     refused.sort(key=lambda one: -one[0])
+    if not ranked and not refused and (line := _first_unread(source, launch)):
+        return [], [_unread(_NOT_UNDERSTOOD, line)]
     return [site for _, site in ranked], [site for _, site in refused]
 
 
@@ -571,7 +577,7 @@ class TunedRules(RulesProposer):
         many moves in the plain form; None otherwise.
         """
         launch = _launched(kernel, problem)
-        if kernel.api != "nki" or await asyncio.to_thread(_is_understood, kernel.text, launch):
+        if kernel.api != "nki" or not await asyncio.to_thread(_first_unread, kernel.text, launch):
             return None
         plain = await self.written_out(kernel)
         if not plain:
@@ -617,15 +623,18 @@ class _Told:
             await self._tell(Tuning(self._parent, timed, max(self._limit, timed), elapsed_s, ended))
 
 
-def _is_understood(source: str, launch: Launch) -> bool:
-    """Tell whether rules understand every statement of a kernel, with the bodies of its file's functions in place of their
-    calls.
+def _first_unread(source: str, launch: Launch) -> int:
+    """Return the line of the first statement of a kernel that rules do not understand, with the bodies of its file's
+    functions in place of their calls; 0 if rules understand all statements.
     """
     try:
         kernel = readings(inlined(source), launch)[-1]
     except RuleRefused:
-        return False
-    return all(one.kind != "other" for one in flatten(kernel.items)) if isinstance(kernel, KernelModule) else True
+        return 1
+    if not isinstance(kernel, KernelModule):
+        return 0
+    lines = [one.line for one in flatten(kernel.items) if one.kind == "other"]
+    return origins(source)[lines[0] - 1][0] if lines else 0
 
 
 def _moves_of(kernel: Kernel, problem: Problem) -> Callable[..., list[Move]]:
@@ -692,10 +701,10 @@ def _launched(kernel: Kernel, problem: Problem) -> Launch:
     return launch_of(kernel, shapes, tuple(one.dtype for one in problem.arguments))
 
 
-def _unread(reason: str) -> Site:
-    """Return the refusal of a kernel whose source rules can not read."""
+def _unread(reason: str, line: int = 0) -> Site:
+    """Return the refusal of a kernel whose source rules can not read, because of its ``line`` if that is not 0."""
     plan = "Read the kernel's source, to find the places of rewrite rules."
-    return Site(READING, 0, "", plan, (Variant("all"),), obstacle=reason)
+    return Site(READING, line, "", plan, (Variant("all"),), obstacle=reason)
 
 
 def _data(site: Site) -> dict[str, Any]:

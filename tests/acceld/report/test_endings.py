@@ -142,6 +142,15 @@ def test_a_shown_reason_says_what_a_second_line_is(capsys: pytest.CaptureFixture
     assert "hoist work, line 13 of c4: i is an index" in printed, "c4 has other lines than the baseline"
 
 
+def test_a_kernel_that_was_written_out_goes_to_a_file_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    win = {"rule": "write_out+hoist_loads", "title": "", "partner": None, "speedup": 1.3, "verdict": "certain"}
+    print_outcome(TIED | {"improved": True, "verdict": "certain", "wins": [win]}, None, "acceld.db")
+    table, after = capsys.readouterr()
+    printed = table + after
+    assert "only for" in printed and "the workload's shapes: the best kernel was written out from a trace" in printed
+    assert "-o NEW.py" in printed and "FILE  write it over your file" not in printed
+
+
 @pytest.mark.parametrize("change", [{"improved": True}, {"state": "running"}, {"state": "paused"}])
 def test_a_win_and_a_run_that_goes_on_need_no_excuse(change: dict[str, Any]) -> None:
     assert why(TIED | change) == ""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from acceld.errors import DeviceError, UsageError
-from acceld.model import Check, Correctness, Evaluation, Failure, Gate, Kernel, Profile, Source, Status
+from acceld.model import WRITTEN_OUT, Check, Correctness, Evaluation, Failure, Gate, Kernel, Profile, Source, Status
 from acceld.watch.apply import apply, backup_of, check_drop_in, restore, seen, seen_as
 from acceld.watch.deltas import deltas
 from acceld.watch.policy import Policy
@@ -325,6 +325,11 @@ def test_a_kernel_that_offers_less_than_the_file_is_no_drop_in(
         check_drop_in(file, Kernel(OWN.replace(*change), "nki_legacy", "kernel"))
     with pytest.raises(UsageError, match=r"the kernel is a \.c file"):
         check_drop_in(file, Kernel("void kernel(float *out) { }", "c", "kernel", filename="kernel.c"))
+    plain = f'"""kernel, {WRITTEN_OUT}."""\n' + OWN.replace("x", "y")
+    with pytest.raises(
+        UsageError, match="written out from a trace for the workload's shapes alone, so it does not replace"
+    ):
+        check_drop_in(file, Kernel(plain, "nki_legacy", "kernel"), 7)
 
 
 async def test_files_of_one_name_are_each_evaluated_by_their_own_workload(tmp_path: Path) -> None:

@@ -156,6 +156,9 @@ def test_another_argument_than_that_of_the_trace_is_refused_by_the_written_kerne
         traced(plain, (256, 512), values=[2.0])
     with pytest.raises(Exception, match=re.escape("this kernel was written for x of shape (256, 512)")):
         traced(plain, (128, 512), values=[3.0])
+    with pytest.raises(Exception, match="this kernel was written for x of float32"):
+        trace(plain, [TensorSpec((256, 512), "bfloat16"), 3.0], api="nki", chip="trn2")
+    assert "x: float32 (256, 512)" in plain
 
 
 SUM = """
@@ -317,6 +320,20 @@ async def test_a_plan_whose_kernel_can_not_be_written_out_any_more_says_so() -> 
     assert attempt.reason == "the kernel can not be written out from its trace any more"
 
 
+async def test_a_kernel_that_no_rule_reads_is_refused_at_its_line() -> None:
+    source = OBJECTS.replace("nisa.tensor_", "isa.tensor_").replace(
+        "import nki.isa", "import nki.isa as isa\nimport nki.isa"
+    )
+    hidden = source.replace("nisa.dma_copy(dst=", "move(dst=").replace(
+        "def kept(", "move = nisa.dma_copy\n\n\ndef kept("
+    )
+    proposer = TunedRules(timed, "promise", limit=12)
+    places, refused = await proposer.findings(request(hidden).parent, request(hidden).problem)
+    assert not places and [one.rule for one in refused] == ["reading"]
+    line = hidden.splitlines()[refused[0].line - 1]
+    assert "config = Config(" in line and "rules do not understand this statement" in refused[0].obstacle
+
+
 def test_one_instruction_too_many_is_refused() -> None:
     body = "\n".join(f"    nisa.memset(dst=tile[0:128, {n}:{n + 1}], value={n}.5)" for n in range(0, 1300, 2))
     source = f"""
@@ -335,6 +352,6 @@ def kernel(x):
     return out
 """
     program = traced(source, (128, 1300))
-    assert sum(isinstance(one, Instruction) for one, _ in program.walk()) > 600
-    with pytest.raises(RuleRefused, match="more than 600 instructions, each loop's body counted once"):
+    assert sum(isinstance(one, Instruction) for one, _ in program.walk()) > 300
+    with pytest.raises(RuleRefused, match="more than 300 instructions, each loop's body counted once"):
         written_out(program, source)
