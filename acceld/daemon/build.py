@@ -34,7 +34,7 @@ from acceld.llm.settings import ModelSettings
 from acceld.model import PROPOSERS, Basis, Gate, Kernel, Run, RunSpec, SearchParameters
 from acceld.nki.timing.calibration import chosen, read
 from acceld.nki.timing.version import model_of
-from acceld.proposers.interface import Problem, ProblemArgument, Proposer
+from acceld.proposers.interface import Interruptible, Problem, ProblemArgument, Proposer
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.roles import RoleTable
 from acceld.proposers.rules.tuner import TimedProgram
@@ -230,6 +230,10 @@ class SearchBuilder:
         price = self._config.devices.usd_per_hour
         cap = self._config.budget.device_usd if spec.backend in DEVICE_OF else None
         polisher, ahead = self._polisher(spec, run.id), self._config.evaluate.queue_size
+        proposers: tuple[object, ...] = (proposer, polisher)
+        for one in proposers:
+            if isinstance(one, Interruptible):
+                one.end_when(lambda: control.cancelled)
         parts = SearchParts(
             self._store, self._router, proposer, problem, root, teacher, context, basis, price, cap, polisher, ahead
         )

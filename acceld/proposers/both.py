@@ -5,7 +5,7 @@ Plans of rules and of models alternate, and models are told which changes the ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from acceld.figures import duration
@@ -18,12 +18,10 @@ from acceld.proposers.rules.tuner import Tuned
 TOLD = 6
 """Greatest number of applicable rewrites, and of refused rewrites, that models are told."""
 
-
 LEAST_GAIN = 0.01
 """Least share of a parent's latency that a sequence of rewrites must save, by simulation, to be a plan. For less, models
 make the plan: the candidate costs as much, and promises more.
 """
-
 SEQUENCES = 2
 """Greatest number of timed sequences of rewrites that models are told."""
 
@@ -31,10 +29,10 @@ SEQUENCES = 2
 class BothProposer:
     """Let rules make plans 0, 2, 4 ... of a parent, and models plans 1, 3, 5 ...
 
-    When rules have no more plans, or none that saves ``LEAST_GAIN``, models plan alone. Rules come first, so that with few candidates left every parent
-    still gets its best rewrites. Rules that tune whole sequences make one plan for a parent only: that plan already
-    has the gains of further rewrites. Planner and executor are told which changes the rules would make, and where and
-    why rules refuse. Only models repair, write first kernels and find insights.
+    When rules have no more plans, or none that saves ``LEAST_GAIN``, models plan alone. Rules come first, so that with
+    few candidates left every parent still gets its best rewrites. Rules that tune whole sequences make one plan for a
+    parent only: that plan already has the gains of further rewrites. Planner and executor are told which changes the
+    rules would make, and where and why rules refuse. Only models repair, write first kernels and find insights.
     """
 
     name = "both"
@@ -43,6 +41,10 @@ class BothProposer:
     def __init__(self, models: Proposer, rules: RulesProposer) -> None:
         self.models = models
         self.rules = rules
+
+    def end_when(self, is_over: Callable[[], bool]) -> None:
+        """End the tuning of a parent as soon as ``is_over`` returns True."""
+        self.rules.end_when(is_over)
 
     async def first(self, request: FirstRequest) -> str | None:
         """Return a first kernel that a model wrote; None if no model gave code."""

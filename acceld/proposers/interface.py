@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from acceld.model import Abilities, Attempt, Candidate, Evaluation, Insight, Kernel, Plan
 from acceld.roofline import Floor
@@ -190,6 +190,15 @@ class SummaryRequest:
     iteration: int
     rewrite: RewritePair
     seed: int = 0
+
+
+@runtime_checkable
+class Interruptible(Protocol):
+    """Interface of a proposer that works for long between two answers, as a tuner does."""
+
+    def end_when(self, is_over: Callable[[], bool]) -> None:
+        """End the work as soon as ``is_over`` returns True."""
+        ...
 
 
 class Proposer(Protocol):

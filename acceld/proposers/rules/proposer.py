@@ -325,7 +325,12 @@ class RulesProposer(Proposer):
         """
         self._order_seed = order_seed
         self._reading = asyncio.Lock()
+        self._is_over: Callable[[], bool] = lambda: False
         self._found: dict[tuple[str, str, float | None], tuple[list[Site], list[Site]]] = {}
+
+    def end_when(self, is_over: Callable[[], bool]) -> None:
+        """End the tuning of a parent, without a result, as soon as ``is_over`` returns True."""
+        self._is_over = is_over
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         """Return the plan for place number ``request.index`` among the places that no earlier plan took; None if there
@@ -560,6 +565,8 @@ class TunedRules(RulesProposer):
         if root is None:
             return []
         await STRATEGIES[self._strategy](tuner, root)
+        if self._is_over():
+            return []
         await tuner.free(root)
         faster = [one for one in tuner.fastest() if one.latency_us < root.latency_us]
         first = () if plain is None else (WRITING_OUT,)
@@ -587,12 +594,10 @@ class TunedRules(RulesProposer):
 
     def _over(self) -> Callable[[], bool]:
         """Return a function that tells whether the tuning has to stop, because half of the run's remaining time has
-        passed since this call.
+        passed since this call, or because the run is over.
         """
-        if self._ends is None:
-            return lambda: False
-        ends = (self._now() + self._ends) / 2
-        return lambda: self._now() >= ends
+        ends = float("inf") if self._ends is None else (self._now() + self._ends) / 2
+        return lambda: self._now() >= ends or self._is_over()
 
 
 class _Told:

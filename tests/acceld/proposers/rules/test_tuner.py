@@ -14,6 +14,7 @@ from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import program_hash
 from acceld.nki.source.launches import Launch
 from acceld.nki.timing.timeline import timeline
+from acceld.proposers.both import BothProposer
 from acceld.proposers.interface import AppliedPlan, AttemptRequest, Partner, PlanRequest, Problem, ProblemArgument
 from acceld.proposers.rules.proposer import RulesProposer, TunedRules, moves
 from acceld.proposers.rules.tuner import (
@@ -480,6 +481,20 @@ async def test_a_run_with_little_time_is_given_what_was_tuned_in_half_of_it() ->
     proposer = TunedRules(slow, "promise", limit=1000, within_s=10.0, now=lambda: passed_s)
     assert await proposer.plan(asked) is not None
     assert 5.0 <= passed_s < 10.0
+
+
+async def test_a_run_that_is_over_ends_its_tuning() -> None:
+    asked = request(0)
+    timed: list[str] = []
+
+    async def counted(kernel: Kernel) -> TimedProgram | None:
+        timed.append(kernel.text)
+        return await simulated(kernel)
+
+    proposer = TunedRules(counted, "promise", limit=1000)
+    BothProposer(RulesProposer(), proposer).end_when(lambda: len(timed) >= 4)
+    assert await proposer.tuned(asked.parent, asked.problem) == []
+    assert len(timed) == 4
 
 
 async def test_a_tuner_tells_how_far_it_is_at_the_begin_now_and_then_and_at_the_end() -> None:
