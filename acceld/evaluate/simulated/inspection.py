@@ -21,7 +21,6 @@ from acceld.nki.errors import KernelFailure, MissingRule, ProgramError
 from acceld.nki.ir.codec import decode, program_hash
 from acceld.nki.ir.operations import RANDOM
 from acceld.nki.ir.program import Program
-from acceld.nki.source.written_out import written_out
 from acceld.nki.verify import doubts, output_coverage
 from acceld.statuses import Status
 
@@ -79,6 +78,8 @@ def inspect(request: bytes, reply: int) -> None:
 
 def _written_out(program: Program, source: str, values: Sequence[float | None]) -> str:
     """Return the source that does what the program does; "" if the program has no plain source."""
+    from acceld.nki.source.written_out import written_out
+
     try:
         return written_out(program, source, values)
     except RuleRefused:
