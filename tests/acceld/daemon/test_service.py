@@ -264,7 +264,7 @@ async def test_the_state_counts_data_sets(
     async with serving(home) as (_, client):
         reported = await client.get("/v1/status")
         assert reported["storage"]["data_bytes"] == 4096
-        assert reported["storage"]["data_cap_bytes"] == 1 << 30
+        assert reported["storage"]["data_cap_bytes"] == 4 << 30
         assert not await asyncio.to_thread(former.exists)
         assert any("4.0 KiB of 1.0 GiB" in line for line in lines(reported))
 
