@@ -266,7 +266,7 @@ async def test_the_state_counts_data_sets(
         assert reported["storage"]["data_bytes"] == 4096
         assert reported["storage"]["data_cap_bytes"] == 4 << 30
         assert not await asyncio.to_thread(former.exists)
-        assert any("4.0 KiB of 1.0 GiB" in line for line in lines(reported))
+        assert any("4.0 KiB of 4.0 GiB" in line for line in lines(reported))
 
 
 async def test_applying_refuses_a_file_that_has_changed_or_is_called_otherwise(home: Home) -> None:
