@@ -104,14 +104,14 @@ async def requests_of(
     ``gate`` is the gate by which the baseline is evaluated. Prompts state the baseline's errors only if that
     gate runs the kernel on data.
     """
-    from acceld.daemon.build import applicability, both_proposer, memory_settings, model_proposer, problem_of
+    from acceld.daemon.build import Callbacks, applicability, both_proposer, memory_settings, model_proposer, problem_of
     from acceld.evaluate.baselines import baseline_kernel
 
     roles, client = RoleTable.from_config(settings), Unsent()
     library = PromptLibrary([*map(Path, settings.paths.prompts), prompts_folder()])
     search = spec.search
     models = model_proposer(client, roles, library, found, search, home)
-    proposer: Proposer = both_proposer(models, spec, _untimed) if spec.proposer == "both" else models
+    proposer: Proposer = both_proposer(models, spec, Callbacks(_untimed)) if spec.proposer == "both" else models
     problem = problem_of(found, spec.chip, spec.api)
     if search.from_reference:
         blank = Kernel("", spec.api, found.entry or "kernel", found.grid, found.lnc, BASELINE_FILES[spec.api])

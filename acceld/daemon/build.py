@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from acceld import events
 from acceld.config import Config, no_model
 from acceld.daemon.ledger import StoreJournal, StoreLedger
 from acceld.daemon.parts import Parts
-from acceld.errors import AcceldError, ConfigError, UsageError
+from acceld.errors import AcceldError, ConfigError, RuleRefused, UsageError
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import accuracy
@@ -60,17 +60,28 @@ if TYPE_CHECKING:
     from acceld.cluster.host import HostFacts
     from acceld.proposers.both import BothProposer
     from acceld.proposers.llm.proposer import LLMProposer
-    from acceld.proposers.rules.proposer import RulesProposer, TunedRules, WriteOut
+    from acceld.proposers.rules.proposer import RulesProposer, TunedRules
 
 TUNING = {"tune": "promise", "evolve": "evolve"}
 """Strategy of the tuner, which times sequences of rewrites, by the search strategy that uses the tuner."""
 TIMED_A_PLAN = 20
 """Number of kernels that a tuner times for each plan of a parent."""
 
-Clock = Callable[[Kernel], Awaitable[TimedProgram | None]]
-"""A function that times a kernel by simulation, and returns None if the kernel is not legal or not timed."""
-Tell = Callable[[Tuning], Awaitable[object]]
-"""A function that stores an event of a run."""
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """What a tuner of rewrites calls of the run that it serves.
+
+    * ``time``: times a kernel by simulation; returns None if the kernel is not legal or not timed.
+    * ``write_out``: returns a kernel written out from its trace; raises RuleRefused with the reason if it has no plain
+      form.
+    * ``tell``: stores an event of the run.
+    """
+
+    time: Callable[[Kernel], Awaitable[TimedProgram | None]]
+    write_out: Callable[[Kernel], Awaitable[str]] | None = None
+    tell: Callable[[Tuning], Awaitable[object]] | None = None
+
 
 log = logging.getLogger(__name__)
 
@@ -276,11 +287,10 @@ class SearchBuilder:
                 hint="--proposer rules or both, --backend simulator, or another --strategy.",
             )
         if name == "rules":
-            return _rules(spec, partial(self._timed, spec), self._tell(run), partial(self._written_out, spec))
+            return _rules(spec, self._callbacks(spec, run))
         if name == "both":
             asked = replace(spec, proposer="llm", search=replace(parameters, strategy="beam"))
-            models, write_out = self._proposer(asked, found, run), partial(self._written_out, spec)
-            return both_proposer(models, spec, partial(self._timed, spec), self._tell(run), write_out)
+            return both_proposer(self._proposer(asked, found, run), spec, self._callbacks(spec, run))
         if name == "command":
             from acceld.proposers.command import CommandProposer
 
@@ -306,19 +316,24 @@ class SearchBuilder:
         """
         if spec.proposer != "both" or not spec.search.polish or not _is_simulated(spec):
             return None
-        write_out = partial(self._written_out, spec)
-        return _tuner(
-            spec, partial(self._timed, spec), "promise", spec.search.polish, tell=self._tell(run), write_out=write_out
+        return _tuner(spec, self._callbacks(spec, run), "promise", spec.search.polish)
+
+    def _callbacks(self, spec: RunSpec, run: int) -> Callbacks:
+        return Callbacks(
+            partial(self._timed, spec),
+            partial(self._written_out, spec),
+            lambda data: self._store.change(write_event, data, run),
         )
 
-    def _tell(self, run: int) -> Tell:
-        return lambda data: self._store.change(write_event, data, run)
-
-    async def _written_out(self, spec: RunSpec, kernel: Kernel) -> str | None:
-        """Return a kernel written out from its trace; None if it is illegal or has no plain form."""
+    async def _written_out(self, spec: RunSpec, kernel: Kernel) -> str:
+        """Return a kernel written out from its trace. Raise RuleRefused if it is illegal or has no plain form."""
         request = EvaluationRequest(kernel, spec.workload, spec.chip, workload_folder=spec.workload_folder)
         found = await self._router.evaluate(replace(request, gate=Gate.TIMING, written_out=True))
-        return str(found.profile.details.get("written_out", "")) or None if found.profile is not None else None
+        if found.profile is None:
+            raise RuleRefused(found.failure.message if found.failure else "it can not be timed")
+        if "written_out" not in found.profile.details:
+            raise RuleRefused(str(found.profile.details.get("not_written_out", "the workload has several shapes")))
+        return str(found.profile.details["written_out"])
 
     async def _timed(self, spec: RunSpec, kernel: Kernel) -> TimedProgram | None:
         """Return the simulated latency of a kernel, without running it on data; None if it is illegal at one of the
@@ -415,57 +430,46 @@ def model_proposer(
     )
 
 
-def both_proposer(
-    models: Proposer, spec: RunSpec, timed: Clock, tell: Tell | None = None, write_out: WriteOut | None = None
-) -> BothProposer:
+def both_proposer(models: Proposer, spec: RunSpec, callbacks: Callbacks) -> BothProposer:
     """Return the proposer in which models and rules alternate, to serve a run or to show a run's prompts.
 
-    On the simulator the rules propose whole sequences of rewrites, the fastest by ``timed``; elsewhere single
-    rewrites.
+    On the simulator the rules propose whole sequences of rewrites, the fastest by simulated latency;
+    elsewhere single rewrites.
     """
     from acceld.proposers.both import BothProposer
 
     parameters = spec.search
     if spec.backend != SIMULATOR:
-        return BothProposer(models, _rules(spec, timed, tell, write_out))
+        return BothProposer(models, _rules(spec, callbacks))
     strategy = TUNING.get(parameters.strategy, "promise")
     limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
-    return BothProposer(models, _tuner(spec, timed, strategy, limit, most=1, tell=tell, write_out=write_out))
+    return BothProposer(models, _tuner(spec, callbacks, strategy, limit, most=1))
 
 
-def _rules(spec: RunSpec, timed: Clock, tell: Tell | None, write_out: WriteOut | None) -> RulesProposer:
+def _rules(spec: RunSpec, callbacks: Callbacks) -> RulesProposer:
     from acceld.proposers.rules.proposer import RulesProposer
 
     parameters = spec.search
     if parameters.strategy in TUNING:
         limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
-        return _tuner(spec, timed, TUNING[parameters.strategy], limit, tell=tell, write_out=write_out)
+        return _tuner(spec, callbacks, TUNING[parameters.strategy], limit)
     return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
 
 
-def _tuner(
-    spec: RunSpec,
-    timed: Clock,
-    strategy: str,
-    limit: int,
-    *,
-    most: int | None = None,
-    tell: Tell | None,
-    write_out: WriteOut | None,
-) -> TunedRules:
+def _tuner(spec: RunSpec, callbacks: Callbacks, strategy: str, limit: int, *, most: int | None = None) -> TunedRules:
     from acceld.proposers.rules.proposer import TunedRules
 
     parameters = spec.search
     within_s = parameters.time_limit_s
     return TunedRules(
-        timed,
+        callbacks.time,
         strategy,
         limit=limit,
         most=most,
         seed=parameters.seed,
         within_s=within_s,
-        tell=tell,
-        write_out=write_out,
+        tell=callbacks.tell,
+        write_out=callbacks.write_out,
     )
 
 

@@ -79,7 +79,9 @@ class EvaluationRequest:
     gate and is not stored for reuse.
     """
     written_out: bool = False
-    """True if the profile's details shall also have the kernel written out from its trace, under ``written_out``."""
+    """True if the profile's details shall also have the kernel written out from its trace, as ``written_out``, or the
+    reason why it is not, as ``not_written_out``.
+    """
     arguments: Arguments | None = None
     """Arguments of a kernel without a workload, which is only timed; None for a kernel with a workload."""
     context: str = ""

@@ -21,7 +21,8 @@ FORM = "give the model's config.json, as Hugging Face has it"
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "clamped_silu"]
 """Activation of the gate product in a gated feed-forward layer, or of the up product in a layer without a gate.
 
-``gelu`` uses the error function, and ``gelu_tanh`` approximates it by a tanh. ``relu2`` is the square of ReLU. ``clamped_silu`` is the activation of gpt-oss: the gate and up products are clamped, and 1 is added to the up product.
+``gelu`` uses the error function, and ``gelu_tanh`` approximates it by a tanh. ``relu2`` is the square of ReLU.
+``clamped_silu`` is the activation of gpt-oss: the gate and up products are clamped, and 1 is added to the up product.
 """
 _ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",

@@ -57,7 +57,7 @@ def inspect(request: bytes, reply: int) -> None:
         if header["outputs"] is None:  # the program is only timed: no run on data would find unwritten outputs
             profile["warnings"] = [*profile["warnings"], *map(str, output_coverage.gaps(program))]
         if "written_out" in header:
-            profile["written_out"] = _written_out(program, *header["written_out"])
+            profile |= _written_out(program, *header["written_out"])
         seconds["timeline"] = time.monotonic() - started
     except _Refused as error:
         send(reply, {**error.record, "status": error.status.value})
@@ -76,14 +76,16 @@ def inspect(request: bytes, reply: int) -> None:
         send(reply, {"program_sha256": digest, "profile": profile, "seconds": seconds})
 
 
-def _written_out(program: Program, source: str, values: Sequence[float | None]) -> str:
-    """Return the source that does what the program does; "" if the program has no plain source."""
+def _written_out(program: Program, source: str, values: Sequence[float | None]) -> dict[str, str]:
+    """Return the source that does what the program does, as ``written_out``, or ``not_written_out``: the reason why the
+    program has no plain source.
+    """
     from acceld.nki.source.written_out import written_out
 
     try:
-        return written_out(program, source, values)
-    except RuleRefused:
-        return ""
+        return {"written_out": written_out(program, source, values)}
+    except RuleRefused as refusal:
+        return {"not_written_out": refusal.message}
 
 
 def _readable(program: Program) -> Program:

@@ -56,7 +56,7 @@ _WIDTH = 120
 _MOST_LINES = 300
 """Greatest number of instructions that are written out. A longer kernel helps no reader, and slows every rule down."""
 _MOST_TRACED = 1000
-"""Greatest number of instructions in which loops are sought. The search takes 2 s for that many."""
+"""Greatest number of instructions in which loops are sought: the time of the search grows faster than their number."""
 _LONGEST = 64
 """Greatest number of statements in an iteration that is found in straight-line code."""
 _LEAST_SAVED = 3
@@ -75,8 +75,8 @@ def written_out(program: Program, source: str, values: Sequence[float | None] = 
     """Return the source of a kernel of ``nki`` that does what ``program`` does, for the arguments of the trace only.
 
     ``source`` is the text of the traced kernel's file, from which the parameters and their order come. ``values`` has each
-    argument's number, or None if the argument is an array. The new kernel asserts shapes and numbers. Raise RuleRefused if the program
-    has an instruction, an operand or a buffer that has no plain spelling.
+    argument's number, or None if the argument is an array. The new kernel asserts shapes, dtypes and numbers. Raise
+    RuleRefused if the program has an instruction, an operand or a buffer that has no plain spelling.
     """
     if program.api != "nki":
         raise RuleRefused(f"{program.entry} is written for {program.api}: only kernels of nki can be written out")

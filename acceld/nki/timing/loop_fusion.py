@@ -1,8 +1,9 @@
 """Fuse and divide loops as the legacy compiler does.
 
-**Fuse** (:func:`fuse`): a loop that writes values to SBUF and a later loop that uses them become one loop. Two affine loops with equal numbers of iterations are fused under one condition. In every buffer that one of the loops
-writes, iteration i of the second loop may touch only what iteration i of the first loop touches. Loads between the
-loops move before the fused loop. Values are then used soon after they are written, and need not be spilled.
+**Fuse** (:func:`fuse`): a loop that writes values to SBUF and a later loop that uses them become one loop. Two affine
+loops with equal numbers of iterations are fused under one condition. In every buffer that one of the loops writes,
+iteration i of the second loop may touch only what iteration i of the first loop touches. Loads between the loops move
+before the fused loop. Values are then used soon after they are written, and need not be spilled.
 
 **Divide** (:func:`divide`): an affine loop with a narrow instruction, such as the maximum of a row's partial maxima, becomes
 several loops: the work before that instruction for a group of iterations, the narrow instructions of the group, and the

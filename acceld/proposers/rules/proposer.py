@@ -42,11 +42,9 @@ from acceld.proposers.rules.tuner import (
 from acceld.targets import ALL_DEVICES
 
 _NOT_UNDERSTOOD = (
-    "rules do not understand this statement, and found no place in the others: use plain loops, tiles and calls. acceld "
-    "optimize writes a kernel of nki out from its trace, if the workload has one shape and the kernel no run-time index"
+    "rules do not understand this statement, and found no place in the others: use plain loops, tiles and calls. A search "
+    "writes such a kernel of nki out from its trace, if the workload has one shape and the kernel no run-time index"
 )
-WriteOut = Callable[[Kernel], Awaitable[str | None]]
-"""Returns a kernel written out from its trace; None if the kernel has no plain form."""
 _REMEMBERED = 64
 _TOLD_S = 2.0
 """Least number of seconds between two reports of how far a tuner is."""
@@ -423,11 +421,12 @@ class RulesProposer(Proposer):
         """Return timed sequences of rewrites, fastest first. This class times nothing, so it returns []."""
         return []
 
-    async def written_out(self, kernel: Kernel) -> str | None:
-        """Return the kernel written out from its trace; None if it has no plain form. This class traces nothing, so the
-        result is always None.
+    async def written_out(self, kernel: Kernel) -> str:
+        """Return the kernel written out from its trace. Raise RuleRefused with the reason if it has no plain form.
+
+        This class traces nothing, so it always raises.
         """
-        return None
+        raise RuleRefused("kernels are written out only where rewrites are timed by simulation")
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
         """Return an attempt with the parent's kernel after variant number ``request.index`` of the plan's rewrite; None
@@ -438,6 +437,8 @@ class RulesProposer(Proposer):
         site = _site(request.plan)
         if request.index >= len(site.variants):
             return None
+        if site.rule == READING:
+            return Attempt(request.plan.id, request.index, None, site.precondition)
         kernel, variant = request.parent.kernel, site.variants[request.index]
         try:
             text = await asyncio.to_thread(rewrite, kernel.text, _launched(kernel, request.problem), site, variant)
@@ -453,9 +454,10 @@ class RulesProposer(Proposer):
             return None
         kernel, steps = request.parent.kernel, request.plan.data["steps"]
         if steps[0] == WRITING_OUT:
-            kernel, steps = replace(kernel, text=await self.written_out(kernel) or ""), steps[1:]
-            if not kernel.text:
-                return Attempt(request.plan.id, 0, None, "the kernel can not be written out from its trace any more")
+            try:
+                kernel, steps = replace(kernel, text=await self.written_out(kernel)), steps[1:]
+            except RuleRefused as refusal:
+                return Attempt(request.plan.id, 0, None, f"the kernel is not written out: {refusal.message}")
         text: str | None = kernel.text
         find = _moves_of(kernel, request.problem)
         for step in steps:
@@ -480,7 +482,7 @@ class TunedRules(RulesProposer):
         seed: int = 0,
         within_s: float | None = None,
         tell: Callable[[Tuning], Awaitable[object]] | None = None,
-        write_out: WriteOut | None = None,
+        write_out: Callable[[Kernel], Awaitable[str]] | None = None,
         now: Callable[[], float] = monotonic,
     ) -> None:
         """Prepare the proposer. For each parent the tuner times at most ``limit`` kernels, by its ``strategy``.
@@ -488,13 +490,15 @@ class TunedRules(RulesProposer):
         ``time`` returns a kernel's simulated latency. A parent gets at most ``most`` plans, all in one iteration; None
         means no limit. ``within_s`` is the time in seconds that the run has left. Tuning one parent takes at most half
         of the time left, so that the results can still be evaluated. ``tell`` gets the events that report how far the
-        tuner is. ``write_out`` returns a kernel written out from its trace, or None.
+        tuner is. ``write_out`` returns a kernel written out from its trace, or raises RuleRefused.
         """
         super().__init__()
         self._time, self._strategy, self._limit, self._most, self._seed = time, strategy, limit, most, seed
         self._tell, self._write_out, self._now = tell, write_out, now
         self._ends = None if within_s is None else now() + within_s
         self._tuned: dict[tuple[str, str], list[Tuned]] = {}
+        self._unwritten: dict[str, str] = {}
+        """The reasons why kernels were not written out, by text."""
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         """Return the plan for sequence number ``request.index`` among the sequences that no earlier plan took, fastest
@@ -560,8 +564,7 @@ class TunedRules(RulesProposer):
         find = _moves_of(kernel, problem)
         over = self._over()
         tuner = Tuner(clock, find, limit=self._limit, seed=self._seed, is_over=over, again=found_again(find))
-        plain = await self._plainer(kernel, problem)
-        root = await tuner.root(plain or kernel.text)
+        root, first = await self._root(tuner, kernel, problem)
         if root is None:
             return []
         await STRATEGIES[self._strategy](tuner, root)
@@ -569,28 +572,47 @@ class TunedRules(RulesProposer):
             return []
         await tuner.free(root)
         faster = [one for one in tuner.fastest() if one.latency_us < root.latency_us]
-        first = () if plain is None else (WRITING_OUT,)
         return [
             replace(one, steps=first + one.steps, rules=first + one.rules, parent=None, tie=None, moves=None, made={})
             for one in without_idle_steps(faster)
         ]
 
-    async def written_out(self, kernel: Kernel) -> str | None:
-        """Return the kernel written out from its trace; None if it has no plain form."""
-        return None if self._write_out is None or kernel.api != "nki" else await self._write_out(kernel)
+    async def written_out(self, kernel: Kernel) -> str:
+        """Return the kernel written out from its trace. Raise RuleRefused with the reason if it has no plain form."""
+        return await (super().written_out(kernel) if self._write_out is None else self._write_out(kernel))
 
-    async def _plainer(self, kernel: Kernel, problem: Problem) -> str | None:
-        """Return the kernel written out from its trace if rules do not understand all of its source, and find at least as
-        many moves in the plain form; None otherwise.
+    async def _root(self, tuner: Tuner, kernel: Kernel, problem: Problem) -> tuple[Tuned | None, tuple[str, ...]]:
+        """Return the kernel with which the tuning begins, and the steps that lead to it from ``kernel``. The kernel is None
+        if it can not be timed.
+
+        If rules do not understand all of its source, that is the kernel written out from its trace, provided that rules
+        find at least as many moves in it, and that it is legal at all shapes of the workload.
         """
         launch = _launched(kernel, problem)
-        if kernel.api != "nki" or not await asyncio.to_thread(_first_unread, kernel.text, launch):
-            return None
-        plain = await self.written_out(kernel)
-        if not plain:
-            return None
-        own, more = [await asyncio.to_thread(moves, text, launch) for text in (kernel.text, plain)]
-        return plain if len(more) >= len(own) else None
+        if kernel.api == "nki" and await asyncio.to_thread(_first_unread, kernel.text, launch) > 0:
+            try:
+                plain = await self.written_out(kernel)
+                own, more = [await asyncio.to_thread(moves, text, launch) for text in (kernel.text, plain)]
+                if len(more) < len(own):
+                    raise RuleRefused("rules find more places in your source")
+                root = await tuner.root(plain)
+                if root is None:
+                    raise RuleRefused("it would fit one shape, and the workload has others too")
+            except RuleRefused as refusal:
+                self._unwritten[kernel.text] = refusal.message
+            else:
+                return root, (WRITING_OUT,)
+        return await tuner.root(kernel.text), ()
+
+    async def findings(self, parent: Candidate, problem: Problem) -> tuple[list[Site], list[Site]]:
+        """Return what :meth:`RulesProposer.findings` returns. The refusal of a kernel that can not be read also says why the
+        kernel was not written out.
+        """
+        places, refused = await super().findings(parent, problem)
+        why = self._unwritten.get(parent.kernel.text, "")
+        if why and refused and refused[0].rule == READING:
+            refused = [replace(refused[0], obstacle=f"{refused[0].obstacle}. It was not written out: {why}")]
+        return places, refused
 
     def _over(self) -> Callable[[], bool]:
         """Return a function that tells whether the tuning has to stop, because half of the run's remaining time has
@@ -630,7 +652,7 @@ class _Told:
 
 def _first_unread(source: str, launch: Launch) -> int:
     """Return the line of the first statement of a kernel that rules do not understand, with the bodies of its file's
-    functions in place of their calls; 0 if rules understand all statements.
+    functions in place of their calls; 0 if rules understand all statements, 1 if they can not read the source at all.
     """
     try:
         kernel = readings(inlined(source), launch)[-1]

@@ -270,13 +270,32 @@ def test_a_kernel_of_any_number_of_arguments_is_refused() -> None:
         written_out(traced(source, (128, 512)), source)
 
 
+HIDDEN = (
+    OBJECTS.replace("nisa.tensor_", "isa.tensor_")
+    .replace("import nki.isa", "import nki.isa as isa\nimport nki.isa")
+    .replace("nisa.dma_copy(dst=", "move(dst=")
+    .replace("def kept(", "move = nisa.dma_copy\n\n\ndef kept(")
+)
+"""The same kernel by other names of the calls, so that no rule finds a place."""
+
+PLAIN_PART = """    decay = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    half = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=half, src=x[0:128, 0:512])
+    nisa.activation(dst=decay, op=nl.exp, data=half, scale=-1.0)
+    nisa.tensor_scalar(dst=decay, data=decay, op0=nl.add, operand0=1.0)
+    nisa.reciprocal(dst=decay, data=decay)
+    nisa.tensor_tensor(dst=half, data1=half, data2=decay, op=nl.multiply)
+    nisa.dma_copy(dst=out[0:128, 0:512], src=half)
+"""
+
+
 async def timed(kernel: Kernel) -> TimedProgram | None:
     program = trace(kernel.text, [TensorSpec((512, 512), "float32")], api="nki", chip="trn2")
     latency = timeline(program).latency_us
     return None if latency is None else TimedProgram(latency, program_hash(program))
 
 
-async def plain_form(kernel: Kernel) -> str | None:
+async def plain_form(kernel: Kernel) -> str:
     return written_out(traced(kernel.text, (512, 512)), kernel.text, [None])
 
 
@@ -302,9 +321,9 @@ async def test_a_kernel_that_rules_can_not_read_is_tuned_in_its_plain_form() -> 
 
 
 async def test_a_kernel_that_rules_read_keeps_its_form() -> None:
-    source = (await plain_form(Kernel(OBJECTS, "nki"))) or ""
+    source = await plain_form(Kernel(OBJECTS, "nki"))
 
-    async def never(kernel: Kernel) -> str | None:
+    async def never(kernel: Kernel) -> str:
         raise AssertionError("the kernel was traced for its plain form")
 
     _, plan = await planned(source, never)
@@ -317,20 +336,44 @@ async def test_a_plan_whose_kernel_can_not_be_written_out_any_more_says_so() -> 
     late = TunedRules(timed, "promise", limit=12)
     attempt = await late.attempt(AttemptRequest(request(OBJECTS).problem, plan, request(OBJECTS).parent, 0, 0))
     assert attempt is not None and attempt.text is None
-    assert attempt.reason == "the kernel can not be written out from its trace any more"
+    assert attempt.reason.startswith("the kernel is not written out: kernels are written out only where")
+
+
+async def test_a_kernel_of_several_shapes_keeps_its_form_and_its_moves() -> None:
+    """The rules find moves in a part of this kernel, whose plain form is illegal at another shape of its workload."""
+    source = OBJECTS.replace("    return out", PLAIN_PART + "    return out")
+
+    async def elsewhere(kernel: Kernel) -> TimedProgram | None:
+        return None if "written out from a trace" in kernel.text else await timed(kernel)
+
+    proposer = TunedRules(elsewhere, "promise", limit=12, write_out=plain_form)
+    plan = await proposer.plan(request(source))
+    assert plan is not None and WRITING_OUT not in plan.data["steps"]
+
+
+@pytest.mark.parametrize("why", ["the program has a mask", ""])
+async def test_a_kernel_without_places_says_why_it_was_not_written_out(why: str) -> None:
+    async def refused(kernel: Kernel) -> str:
+        if why:
+            raise RuleRefused(why)
+        return await plain_form(kernel)
+
+    async def elsewhere(kernel: Kernel) -> TimedProgram | None:
+        return None if "written out from a trace" in kernel.text else await timed(kernel)
+
+    proposer = TunedRules(elsewhere, "promise", limit=12, write_out=refused)
+    plan = await proposer.plan(request(HIDDEN))
+    assert plan is not None and plan.rule == "reading"
+    attempt = await proposer.attempt(AttemptRequest(request(HIDDEN).problem, plan, request(HIDDEN).parent, 0, 0))
+    assert attempt is not None and attempt.text is None
+    assert f"It was not written out: {why or 'it would fit one shape'}" in attempt.reason
 
 
 async def test_a_kernel_that_no_rule_reads_is_refused_at_its_line() -> None:
-    source = OBJECTS.replace("nisa.tensor_", "isa.tensor_").replace(
-        "import nki.isa", "import nki.isa as isa\nimport nki.isa"
-    )
-    hidden = source.replace("nisa.dma_copy(dst=", "move(dst=").replace(
-        "def kept(", "move = nisa.dma_copy\n\n\ndef kept("
-    )
     proposer = TunedRules(timed, "promise", limit=12)
-    places, refused = await proposer.findings(request(hidden).parent, request(hidden).problem)
+    places, refused = await proposer.findings(request(HIDDEN).parent, request(HIDDEN).problem)
     assert not places and [one.rule for one in refused] == ["reading"]
-    line = hidden.splitlines()[refused[0].line - 1]
+    line = HIDDEN.splitlines()[refused[0].line - 1]
     assert "config = Config(" in line and "rules do not understand this statement" in refused[0].obstacle
 
 
