@@ -70,7 +70,7 @@ TIMED_A_PLAN = 20
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What a tuner of rewrites calls of the run that it serves.
+    """Functions of a run that its tuner of rewrites calls.
 
     * ``time``: times a kernel by simulation; returns None if the kernel is not legal or not timed.
     * ``write_out``: returns a kernel written out from its trace; raises RuleRefused with the reason if it has no plain
