@@ -63,8 +63,12 @@ class RunQueue:
         """Return the record of what people have asked of a run (:class:`~acceld.search.control.RunControl`), for a
         run that waits or searches; None for any other run.
         """
-        control = self._controls.get(run)
+        control = self.asked(run)
         return None if control is None or control.ended else control
+
+    def asked(self, run: int) -> RunControl | None:
+        """Return the same record for a run whose last decision is made too, until the run's end is stored."""
+        return self._controls.get(run)
 
     async def take_up(self, run: int) -> None:
         """Put a run at the end of the queue, to begin or to continue."""

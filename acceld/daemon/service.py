@@ -356,7 +356,7 @@ class Daemon:
         return [text for text in (self.store.writer.degraded, *_waits(self._parts.evaluator.statistics())) if text]
 
     def _cancelling(self, run: int) -> bool:
-        control = self._runs.control(run)
+        control = self._runs.asked(run)
         return control is not None and control.cancelled
 
     async def hosts(self) -> list[dict[str, Any]]:
@@ -551,8 +551,8 @@ class Daemon:
         return written(best.id, gained, path, backup)
 
     def steering(self, run: int) -> dict[str, Any]:
-        """Return what people have asked of a run that searches or waits; {} for any other run."""
-        control = self._runs.control(run)
+        """Return what people have asked of a run, until the run's end is stored; {} for any other run."""
+        control = self._runs.asked(run)
         return steering.shown(control) if control else {}
 
     async def evaluate(self, asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class Control(Protocol):
         ...
 
     def steering(self, run: int) -> Json:
-        """Return what people have asked of a run that searches or waits; {} for any other run."""
+        """Return what people have asked of a run, until the run's end is stored; {} for any other run."""
         ...
 
     async def evaluate(self, asked: Mapping[str, Any]) -> Json:

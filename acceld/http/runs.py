@@ -54,10 +54,18 @@ async def post_run(request: web.Request) -> web.Response:
 
 async def get_run(request: web.Request) -> web.Response:
     """Return one run, with what people have asked of it."""
-    run = number(request)
-    row = await request.app[READING].read(listing.run_row, run)
+    return answer(await _shown_run(request, number(request)))
+
+
+async def _shown_run(request: web.Request, run: int) -> Json:
+    """Return a run's row with the state that people see, and with what they have asked of the run.
+
+    The row is read last: a run that was cancelled and ends meanwhile is cancelled in the row, and never shown as running.
+    """
     control = request.app[CONTROL]
-    return answer(shown(row, control) | {"steering": control.steering(run) if control else {}})
+    steered = control.steering(run) if control else {}
+    row = await request.app[READING].read(listing.run_row, run)
+    return _with_state(row, control is not None, steered) | {"steering": steered}
 
 
 def shown(row: Json, control: Control | None) -> Json:
@@ -65,8 +73,11 @@ def shown(row: Json, control: Control | None) -> Json:
 
     A run may be stored as active although no daemon serves it. ``control`` says whether a daemon does.
     """
-    steered = control.steering(row["id"]) if control else {}
-    return {**row, "state": shown_state(row["state"], control is not None, bool(steered.get("cancelling")))}
+    return _with_state(row, control is not None, control.steering(row["id"]) if control else {})
+
+
+def _with_state(row: Json, live: bool, steered: Json) -> Json:
+    return {**row, "state": shown_state(row["state"], live, bool(steered.get("cancelling")))}
 
 
 def stored_states(asked: str, live: bool) -> str:
@@ -140,5 +151,4 @@ async def post_action(request: web.Request) -> web.Response:
         raise UsageError("an action needs a name", hint='Such as {"action": "pause"}.')
     by = str(asked.pop("by", "") or getpass.getuser())
     result = await control_of(request).act(run, action, asked, by)
-    row = shown(await request.app[READING].read(listing.run_row, run), control_of(request))
-    return answer({"action": action, "result": result, "run": row | {"steering": control_of(request).steering(run)}})
+    return answer({"action": action, "result": result, "run": await _shown_run(request, run)})

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import shutil
+import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -21,9 +22,11 @@ from acceld.events import CandidateEvaluated, InsightChanged, RunStateChanged
 from acceld.home import Home
 from acceld.http.client import HttpClient
 from acceld.model import Kernel, RunSpec, RunState, SearchParameters
+from acceld.search import loop
 from acceld.store.changes.insights import write_insight
 from acceld.store.changes.runs import create_run, set_run_state, write_notice
 from acceld.store.database import Store
+from acceld.store.writer import Transaction
 from tests.acceld.daemon.conftest import serving
 from tests.store import records
 
@@ -115,6 +118,32 @@ async def test_a_run_that_can_not_begin_fails_and_the_daemon_goes_on(home: Home)
         assert (await ended(client, run["id"]))["state"] == "finished"
         status = await client.get("/v1/status")
         assert status["runs"]["failed"] == 2
+
+
+async def test_a_cancelled_run_is_never_shown_as_running_while_its_end_is_stored(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCRIPTED_S", "0.05")
+    storing, stored = threading.Event(), threading.Event()
+
+    def slow(tx: Transaction, run: int, state: RunState, *others: Any) -> Any:
+        if state is RunState.CANCELLED:
+            storing.set()
+            assert stored.wait(300)
+        return set_run_state(tx, run, state, *others)
+
+    monkeypatch.setattr(loop, "set_run_state", slow)
+    async with serving(home) as (_, client):
+        run = await client.send("POST", "/v1/runs", QUICK | {"search": {"iterations": 50, "patience": 0}})
+        await begun(client, run["id"])
+        await client.send("POST", f"/v1/runs/{run['id']}/actions", {"action": "cancel"})
+        try:
+            assert await asyncio.to_thread(storing.wait, 300)
+            assert (await client.get(f"/v1/runs/{run['id']}"))["state"] == "cancelling"
+            assert [row["state"] for row in (await client.get("/v1/status"))["active"]] == ["cancelling"]
+        finally:
+            stored.set()
+        assert (await ended(client, run["id"]))["state"] == "cancelled"
 
 
 async def test_runs_are_steered_and_every_step_is_recorded(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
