@@ -5,9 +5,7 @@ run of the suite, fresh ones under ``make fuzz``), and how much processor the su
 from __future__ import annotations
 
 import atexit
-import contextlib
 import gc
-import importlib
 import os
 import sys
 import tempfile
@@ -28,8 +26,7 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")  # ``--hypothesis-profile=fresh`` replaces it
 
-_TESTS = Path(__file__).parent
-_COMPUTING = _TESTS / "acceld"
+_COMPUTING = Path(__file__).parent / "acceld"
 _USER = tempfile.TemporaryDirectory(prefix="acceld-user-")
 atexit.register(_USER.cleanup)
 # Tests neither read nor change the user's own records and data sets. Modules that are imported later may copy the
@@ -40,29 +37,14 @@ from acceld.devices.neuron.tools import detection
 from acceld.nki.frontend import shims
 from acceld.store.database import Store
 from acceld.workloads import load_workload
-from tests.zygotes import IdleZygotes
 
 # A Neuron package found on this machine would change which kernels are refused.
 detection.VENVS = Path(os.devnull) / "none"
 detection.HOME = lambda: detection.VENVS
 
 
-def _import_tests_from_another_one_on() -> None:
-    """Import all test modules, in each worker from another one on. In a new checkout, workers that import in one order compile
-    the same modules at the same time, each worker all of them; here each reads most of what the other workers compiled.
-    """
-    names = sorted(
-        ".".join(path.relative_to(_TESTS.parent).with_suffix("").parts) for path in _TESTS.rglob("test_*.py")
-    )
-    worker, workers = int(os.environ["PYTEST_XDIST_WORKER"][2:]), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    first = len(names) * worker // workers
-    for name in names[first:] + names[:first]:
-        with contextlib.suppress(Exception, pytest.skip.Exception):  # the collection imports it again, and reports this
-            importlib.import_module(name)
-
-
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Iterator[None]:
+def pytest_collection() -> Iterator[None]:
     """Collect tests with the garbage collector off, because it takes as long as the collection of tests, and keep it from
     these objects later. Let it look for garbage less often: a traced kernel makes many objects that live as long as it.
 
@@ -72,9 +54,6 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("acceld.workloads.discovery.load_workload", cache(load_workload))
-            whole = session.config.args_source is pytest.Config.ArgsSource.TESTPATHS
-            if whole and "PYTEST_XDIST_WORKER" in os.environ:
-                _import_tests_from_another_one_on()
             return (yield)
     finally:
         gc.set_threshold(20_000, 20, 20)
@@ -107,17 +86,3 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Store.open(path).close_now()
     assert not path.with_name("acceld.db-wal").exists(), "the file is whole"
     return path
-
-
-@pytest.fixture(scope="session")
-def idle_zygotes() -> Iterator[IdleZygotes]:
-    """Yield the zygotes that tests have stopped, and end them after the last test."""
-    idle = IdleZygotes()
-    yield idle
-    idle.end()
-
-
-@pytest.fixture
-def shared_zygotes(idle_zygotes: IdleZygotes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Share zygotes with other tests. What starts and ends zygotes is tested in tests/acceld/evaluate without this."""
-    idle_zygotes.share(monkeypatch)

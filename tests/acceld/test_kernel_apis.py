@@ -10,8 +10,6 @@ from acceld.cli.main import main
 from acceld.kernel_files import api_of_file, api_of_text
 from acceld.workloads import workload
 
-pytestmark = pytest.mark.usefixtures("shared_zygotes")
-
 
 @pytest.mark.parametrize(
     ("text", "api"),

@@ -33,8 +33,6 @@ from acceld.store.database import Store
 from tests.faults.harness import client_of, start
 from tests.store.records import passed, profile
 
-pytestmark = pytest.mark.usefixtures("shared_zygotes")
-
 STANDIN = Path(__file__).parents[1] / "standin_neuron" / "jit"
 SDK = "2.27.5334+standin"
 KERNEL = '''"""Number {number}."""

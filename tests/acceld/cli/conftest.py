@@ -12,11 +12,6 @@ from acceld.home import Home
 from tests.faults.harness import client_of, start
 
 
-@pytest.fixture(autouse=True)
-def sharing(shared_zygotes: None) -> None:
-    """Share zygotes: each command that evaluates a kernel would start its own."""
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with its own runtime, configuration and state folders, so that no folder above it is found."""

@@ -25,8 +25,6 @@ from acceld.gains import gain
 from acceld.model import Evaluation, Status
 from acceld.report.datasets import three_way_split
 
-pytestmark = pytest.mark.usefixtures("shared_zygotes")
-
 SEED = 155
 PROGRAMS = 2
 WORDS = ["--programs", str(PROGRAMS), "--pairs", "9", "--seed", str(SEED), "--jobs", "2"]

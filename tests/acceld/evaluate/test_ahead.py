@@ -20,8 +20,6 @@ from acceld.model import Gate, Status
 from acceld.workloads import load_workload
 from tests.acceld.evaluate.test_evaluator import CONFIG, WORKLOADS, request
 
-pytestmark = pytest.mark.usefixtures("shared_zygotes")
-
 
 class Pieces:
     """Pieces of work by name; one of them may wait, another one may fail."""

@@ -13,8 +13,6 @@ from acceld.evaluate.interface import EvaluationRequest
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Gate, Kernel, Status
 
-pytestmark = pytest.mark.usefixtures("shared_zygotes")
-
 KERNEL = """
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl

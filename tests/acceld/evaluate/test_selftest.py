@@ -14,8 +14,6 @@ from acceld.evaluate.selftest.attacks import FOLDER, load_attacks
 from acceld.evaluate.selftest.runner import FAILURES, run_selftest
 from acceld.resources import data_folder
 
-pytestmark = pytest.mark.usefixtures("shared_zygotes")
-
 CONFIG = EvaluateConfig(slots=2)
 
 

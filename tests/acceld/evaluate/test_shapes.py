@@ -30,8 +30,6 @@ from acceld.store.database import Store
 from acceld.store.reads.records import load_candidates, load_plans, load_run
 from acceld.workloads import WeightedShape, Workload, every_shape, load_workload
 
-pytestmark = pytest.mark.usefixtures("shared_zygotes")
-
 ROWS = Path(__file__).parents[2] / "adversarial" / "workloads" / "st_any_rows"
 LISTED = """weight = 3.0
 [[shapes]]

@@ -30,8 +30,6 @@ from tests.acceld.llm.scripted import ScriptedClient
 from tests.acceld.llm.server import Reply, ScriptedServer
 from tests.standin_neuron.machine import KERNEL, small_silu
 
-pytestmark = pytest.mark.usefixtures("shared_zygotes")
-
 WRONG = KERNEL.replace("operand0=1.0", "operand0=1.5")
 FINAL = f"Here it is.\n```python\n{KERNEL}```\n"
 CAPS = ToolsConfig()

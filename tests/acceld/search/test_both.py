@@ -55,8 +55,6 @@ from tests.acceld.proposers.rules.places import SILU
 from tests.acceld.search.conftest import BreaksDown, ListedProposer, ScriptedEvaluator, SearchMaker, new_run
 from tests.acceld.search.test_llm_search import SIGMOID, SLOW, kernel
 
-pytestmark = pytest.mark.usefixtures("shared_zygotes")
-
 
 class Models(ListedProposer):
     """Plans like models: their kernels run on data at once, because they might need a repair."""

@@ -39,8 +39,6 @@ from acceld.store.reads.records import load_candidates, spent_usd
 from acceld.workloads import load_workload
 from tests.acceld.llm.scripted import ScriptedClient
 
-pytestmark = pytest.mark.usefixtures("shared_zygotes")
-
 FOLDER = Path(__file__).parents[2] / "adversarial" / "workloads" / "st_silu"
 KERNEL = (FOLDER / "kernel_legacy.py").read_text()
 BODY = KERNEL[KERNEL.index("        weight =") : KERNEL.index("        nl.store")]

@@ -37,8 +37,6 @@ from acceld.store.reads.records import load_candidate, load_candidates, load_ins
 from acceld.workloads import workload
 from tests.acceld.llm.scripted import ScriptedClient
 
-pytestmark = pytest.mark.usefixtures("shared_zygotes")
-
 KERNEL = """import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl

@@ -21,8 +21,6 @@ from acceld.store.database import Store
 from acceld.store.reads.records import load_candidates, load_run
 from acceld.workloads import load_workload
 
-pytestmark = pytest.mark.usefixtures("shared_zygotes")
-
 WORKLOADS = Path(__file__).parents[2] / "adversarial" / "workloads"
 
 
