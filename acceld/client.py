@@ -156,7 +156,7 @@ class Client:
         empty.
 
         ``run`` restricts the events to one run. A restart of the daemon within ``RETURN_S`` seconds loses no event.
-        ``lost`` is called with a sentence when the daemon has gone. Raises DaemonError if the daemon stays away for
+        ``lost`` is called with a sentence when the daemon has gone. Raise DaemonError if the daemon stays away for
         longer.
         """
         path = "/v1/events" if run is None else f"/v1/runs/{run}/events"

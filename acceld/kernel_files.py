@@ -38,7 +38,7 @@ def load_kernel(
     """
     text = read(path)
     if not text.strip():
-        raise UsageError(f"{path} is empty", hint="write the kernel into it, or name another file")
+        raise UsageError(f"{path} is empty", hint="write the kernel into it, or give another file")
     root = package_root(path, text)
     closure = dict(_closure(path, text, root))
     return Kernel(
@@ -97,8 +97,8 @@ def no_kernel(kernel: Kernel, path: Path) -> UsageError | None:
     makes = (
         f"a numpy reference becomes a kernel: acceld init --reference {path} --arg NAME=SHAPE:DTYPE"
         if is_reference(path)
-        else "a kernel begins with: import nki, import nki.isa as nisa, import nki.language as nl; a formula in numpy, as a "
-        "function forward, becomes one by acceld init --reference REF.py"
+        else "a kernel begins with: import nki, import nki.isa as nisa, import nki.language as nl; to make a kernel from a "
+        "numpy function named forward: acceld init --reference REF.py"
     )
     return UsageError(f"{path} is no kernel: it imports neither nki nor neuronxcc.nki", hint=makes)
 
@@ -126,7 +126,7 @@ def _roots(node: ast.Import | ast.ImportFrom) -> set[str]:
 
 
 def read(path: Path) -> str:
-    """Return the text of a file. Raises UsageError if the file is a notebook or can not be read."""
+    """Return the text of a file. Raise UsageError if the file is a notebook or can not be read."""
     refuse_notebook(str(path))
     try:
         if path.stat().st_size > MAX_FILE_BYTES:

@@ -31,7 +31,7 @@ def trusted_folders(environ: Mapping[str, str] | None = None) -> frozenset[Path]
 
 
 def trust(folder: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """Trust the acceld.toml in ``folder`` as it is now, and return its path. Raises UsageError if the folder has no
+    """Trust the acceld.toml in ``folder`` as it is now, and return its path. Raise UsageError if the folder has no
     acceld.toml.
     """
     folder = folder.resolve()

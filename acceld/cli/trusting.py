@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _history(arguments: argparse.Namespace, home: Home) -> int:
     """Trust a state folder with its present content, or withdraw the trust. Return the exit code.
 
-    Raises UsageError if the folder does not exist, is a link, or belongs to another user.
+    Raise UsageError if the folder does not exist, is a link, or belongs to another user.
     """
     if arguments.remove:
         was = origins.disown(home.path)

@@ -385,7 +385,7 @@ class Daemon:
     async def submit(self, spec: Mapping[str, Any]) -> int:
         """Start a run, and return its id.
 
-        Raises UsageError for a specification that can not be used, ConflictError if the daemon is stopping.
+        Raise UsageError for a specification that can not be used, ConflictError if the daemon is stopping.
         """
         if self._state == "stopping":
             raise ConflictError(

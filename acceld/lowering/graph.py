@@ -352,7 +352,9 @@ def steps_of(view: View, shape: Sequence[int]) -> list[tuple[int, ...]] | None:
 
 @functools.lru_cache(maxsize=2**14)
 def _steps_of(extents: Shape, steps: Shape, offset: int, shape: Shape) -> list[tuple[int, ...]] | None:
-    """Return the result of :func:`steps_of` for a view with these extents, steps and offset. Results are cached."""
+    """Return the result of :func:`steps_of`, or None, for a view with these extents, steps and offset. Results are
+    cached.
+    """
     strides = dense(shape)
     start = coordinates(offset, shape)
     found = []
@@ -383,7 +385,9 @@ def box(view: View) -> list[tuple[int, int]] | None:
 
 @functools.lru_cache(maxsize=2**14)
 def _box(extents: Shape, strides: Shape, offset: int, shape: Shape) -> list[tuple[int, int]] | None:
-    """Return the result of :func:`box` for a view with these extents, strides and offset. Results are cached."""
+    """Return the result of :func:`box`, or None, for a view with these extents, strides and offset. Results are
+    cached.
+    """
     steps = _steps_of(extents, strides, offset, shape)
     if steps is None:
         return None

@@ -315,7 +315,7 @@ class Workload:
         return tuple(arrays.index(name) for name in self.mutates)
 
     def argument(self, name: str) -> Argument:
-        """Return the argument called ``name``. Raises KeyError if there is no such argument."""
+        """Return the argument called ``name``. Raise KeyError if there is no such argument."""
         for argument in self.arguments:
             if argument.name == name:
                 return argument

@@ -142,7 +142,10 @@ class LineList(ScrollView, can_focus=True):
         self.refresh()
 
     def show_lines(self, lines: Sequence[Text], *, content_width: int = 0) -> None:
-        """Replace all lines by texts that are drawn already. Their keys are their positions."""
+        """Replace all lines by the texts ``lines``, which are drawn already. The key of a line is its position, from 0.
+
+        ``content_width`` is the width in cells up to which a person can scroll sideways.
+        """
         self.show(range(len(lines)), lambda place, _: lines[int(str(place))].copy(), content_width=content_width)
 
     def follow(self, on: bool) -> None:

@@ -262,7 +262,7 @@ def file_case(
 
 
 def _at_revision(path: Path, revision: str) -> str:
-    """Return the text of a file in a git revision. Raises UsageError if the revision has no such file."""
+    """Return the text of a file in a git revision. Raise UsageError if the revision has no such file."""
     command = ["git", "show", f"{revision}:./{path.name}"]
     done = subprocess.run(command, cwd=path.resolve().parent, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the figures of the profiled program and its operators. Raises UsageError for a file that is no
+    """Print the figures of the profiled program and its operators. Raise UsageError for a file that is no
     profile.
     """
     if arguments.top < 1:
@@ -174,7 +174,7 @@ def _write(place: Path, profile: str, captured: Captured) -> None:
     except FileExistsError as error:
         raise UsageError(f"{place} exists already", hint="name another file: acceld find replaces no file") from error
     except OSError as error:
-        raise UsageError(f"{place}: {error.strerror}", hint="name a file in a folder that exists") from error
+        raise UsageError(f"{place}: {error.strerror}", hint="give a file in a folder that exists") from error
     say(f"wrote {place}")
 
 

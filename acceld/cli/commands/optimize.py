@@ -161,7 +161,7 @@ def run(arguments: argparse.Namespace) -> int:
 def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config]:
     """Return the run that the arguments ask for, and the configuration that it uses.
 
-    Raises UsageError, WorkloadError or ConfigError if there can be no such run.
+    Raise UsageError, WorkloadError or ConfigError if there can be no such run.
     """
     from acceld.cli.reference import lowered_root
     from acceld.workloads import workload

@@ -201,7 +201,7 @@ def _watched(path: Path, arguments: argparse.Namespace, resolved: config.Resolve
     path = path.resolve()
     found = load_workload(path) if path.is_dir() else None
     if found is None and not path.is_file():
-        raise no_file(path, hint="Name a kernel's file, or a folder with a workload.toml (acceld init makes one).")
+        raise no_file(path, hint="Give a kernel's file, or a folder with a workload.toml (acceld init makes one).")
     found = found or workload_of(path, arguments.workload, resolved.config)
     if found is None:
         raise UsageError(

@@ -62,7 +62,7 @@ class Piece:
 
     @property
     def name(self) -> str:
-        """Return the name of the part that messages show."""
+        """Return what messages call this part: ``output 0``, or ``output 0, band NAME``."""
         return f"output {self.output}, band {self.band}" if self.band else f"output {self.output}"
 
     def plain(self) -> list[Any]:

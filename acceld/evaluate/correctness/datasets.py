@@ -82,7 +82,7 @@ def partial_of(folder: Path) -> Path:
 
 
 def begin(folder: Path) -> Begun:
-    """Make the folder in which a data set is written, under a temporary name, and lock it. Raises OSError if
+    """Make the folder in which a data set is written, under a temporary name, and lock it. Raise OSError if
     that fails.
     """
     partial = partial_of(folder)
@@ -203,7 +203,7 @@ def _is_all_of(value: NDArray[Any], room: NDArray[Any] | None) -> bool:
 
 
 def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
-    """Return an array in a new file, which gets its full size at once. Raises OSError if the disk has no room."""
+    """Return an array in a new file, which gets its full size at once. Raise OSError if the disk has no room."""
     import numpy as np
 
     kind = numpy_dtype(dtype)
@@ -245,7 +245,7 @@ def _identity(folder: Path) -> tuple[int, ...]:
 
 
 def _is_sound(folder: Path) -> bool:
-    """Tell whether the files of a data set have the sizes and hashes that its JSON file records. Raises OSError if a
+    """Tell whether the files of a data set have the sizes and hashes that its JSON file records. Raise OSError if a
     file can not be read.
     """
     if (identity := _identity(folder)) in _proven:

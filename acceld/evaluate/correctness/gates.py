@@ -65,8 +65,8 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Return the name of the trial that messages show. The name does not reveal a secret seed while the run goes
-        on.
+        """Return what messages call this trial: its variant, such as ``own``, or ``own/shuffled``, ``own/as timed``,
+        ``published/seed 0``. The name reveals no secret seed.
         """
         if self.as_timed:
             return f"{self.variant}/as timed"

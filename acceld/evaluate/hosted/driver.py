@@ -186,7 +186,7 @@ class Driver(Protocol):
         ...
 
     def sdk(self, api: str) -> str:
-        """Return name and version of the compiler or library, to show in profiles."""
+        """Return the name and the version of the compiler or library, to show in profiles."""
         ...
 
 

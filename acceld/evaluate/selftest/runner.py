@@ -158,7 +158,7 @@ async def run_selftest(
     report.
 
     ``only`` is a glob for the ids to run. A file of ``attacks`` that can not be tried is reported, not run.
-    Raises UsageError if a folder has no attack, DeviceError if the backend can not work on this machine.
+    Raise UsageError if a folder has no attack, DeviceError if the backend can not work on this machine.
     """
     started = time.monotonic()
     found, broken = load_attacks(data_folder(FOLDER) / BACKENDS[backend])

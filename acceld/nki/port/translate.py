@@ -43,7 +43,7 @@ class Function(Values):
     # statements
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
-        """Return the statements that replace a simple statement. Raises Unportable if the statement can not be
+        """Return the statements that replace a simple statement. Raise Unportable if the statement can not be
         translated.
         """
         self.out = []
@@ -74,7 +74,7 @@ class Function(Values):
     def header(self, node: ast.expr) -> ast.expr:
         """Return the translated expression in the header of a ``for``, ``if``, ``while`` or ``with``.
 
-        Raises Unportable if the expression computes tiles.
+        Raise Unportable if the expression computes tiles.
         """
         self.out = []
         found = self.value(node)

@@ -406,7 +406,7 @@ class CostModel:
         """Return the cycles of an instruction by its operation (source: nki.isa of SDK 2.26), without the fixed
         overhead.
 
-        ``n`` is the number of elements in one partition.
+        ``n`` is the number of elements in one partition. ``handed_over`` is that of :meth:`cost`.
         """
         op, on_vector, on_gpsimd = instruction.op, engine is Engine.VECTOR, engine is Engine.GPSIMD
         if engine is Engine.SCALAR and op in _SCALAR_EACH_CYCLE:

@@ -61,7 +61,7 @@ class RuleBook:
 def rulebook(api: str, chip: str, strict: bool = False) -> RuleBook:
     """Return the rules of ``api`` on ``chip``.
 
-    Raises UsageError if the API or the chip is unknown, or if the API does not run on the chip.
+    Raise UsageError if the API or the chip is unknown, or if the API does not run on the chip.
     """
     if api not in API_CHIPS:
         raise UsageError(f"there are no rules for API {api!r}", hint=nearest_of(api, API_CHIPS))
