@@ -122,7 +122,7 @@ class Home:
                 hint="Use a folder on a local disk: --home DIR.",
             )
         if self.path.exists() and not self.path.is_dir():
-            raise UsageError(f"{self.path} is a file, not a state folder", hint="name a folder: --home DIR")
+            raise UsageError(f"{self.path} is a file, not a state folder", hint="give a folder: --home DIR")
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.chmod(self.path, 0o700)

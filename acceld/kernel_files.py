@@ -132,15 +132,15 @@ def read(path: Path) -> str:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise UsageError(
                 f"{path} has more than {MAX_FILE_BYTES >> 20} MiB; that is not a kernel",
-                hint="name the .py file of the kernel alone",
+                hint="give the .py file of the kernel alone",
             )
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
-        raise no_file(path, hint="Name the file of a kernel; acceld workloads lists the workloads.") from error
+        raise no_file(path, hint="Give the file of a kernel; acceld workloads lists the workloads.") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not text in UTF-8", hint="save the kernel as UTF-8") from error
     except OSError as error:
-        raise UsageError(f"{path} can not be read: {error.strerror}", hint="name the file of a kernel") from error
+        raise UsageError(f"{path} can not be read: {error.strerror}", hint="give the file of a kernel") from error
 
 
 def package_root(path: Path, text: str) -> Path:

@@ -70,7 +70,7 @@ class Replaced(torch.nn.Module):
         if unknown:
             raise UsageError(
                 f"{type(module).__name__} has no {', '.join(unknown)}, which {operator.workload.name} takes",
-                hint="name the class's own folder; acceld init --module writes it",
+                hint="give the folder that acceld init --module wrote for this class",
             )
 
     def forward(self, *args: Any, **named: Any) -> Any:

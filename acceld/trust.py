@@ -37,7 +37,7 @@ def trust(folder: Path, environ: Mapping[str, str] | None = None) -> Path:
     folder = folder.resolve()
     digest = _digest(folder)
     if digest is None:
-        raise UsageError(f"there is no {FILE_NAME} in {folder}", hint=f"Name the folder that holds your {FILE_NAME}.")
+        raise UsageError(f"there is no {FILE_NAME} in {folder}", hint=f"Give the folder that holds your {FILE_NAME}.")
     _write(trust_file(environ), _read(trust_file(environ)) | {str(folder): digest})
     return folder / FILE_NAME
 

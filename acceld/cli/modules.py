@@ -49,7 +49,7 @@ def refuse_module(arguments: argparse.Namespace, why: str) -> None:
     """Raise UsageError, with the reason ``why``, if an option of :func:`add_module` is given."""
     unused = [f"--{name}" for name in ("arg", "scalar", "init", "dtype") if getattr(arguments, name)]
     if unused:
-        raise UsageError(f"{', '.join(unused)} describes a module, and {why}", hint="name a module, PKG.MOD:CLASS")
+        raise UsageError(f"{', '.join(unused)} describes a module, and {why}", hint="give a module, PKG.MOD:CLASS")
 
 
 def _settings(words: Sequence[str]) -> dict[str, Any]:

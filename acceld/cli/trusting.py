@@ -46,7 +46,7 @@ def _history(arguments: argparse.Namespace, home: Home) -> int:
     if not home.path.is_dir() or home.path.is_symlink() or home.path.stat().st_uid != os.getuid():
         raise UsageError(
             f"{home.path} is no folder, or a link, or belongs to another user",
-            hint="Name the folder that holds acceld.db.",
+            hint="Give the folder that holds acceld.db.",
         )
     if not origins.is_ours(home.path):
         origins.adopt(home.path)

@@ -99,7 +99,7 @@ def write_workload(case: ImportedKernel, folder: Path) -> Path:
     for path in (case.reference, case.kernel):
         if not path.is_file():
             raise UsageError(
-                f"there is no file {path}, which {case.name} names", hint="name a folder that has this file"
+                f"there is no file {path}, which {case.name} names", hint="give a folder that has this file"
             )
     facts = reference_facts(case.reference)
     place.mkdir(parents=True)

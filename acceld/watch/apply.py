@@ -107,14 +107,14 @@ async def compared_with_file(
     if others and not own:
         raise UsageError(
             f"{path.name} holds a kernel of workload {others[0]}, and {best} is one of {row['workload']}; nothing was written",
-            hint=f"name the file of {row['workload']}, or write a new file: acceld apply r{row['id']} -o FILE",
+            hint=f"give the file of {row['workload']}, or write a new file: acceld apply r{row['id']} -o FILE",
         )
     passed = any(one["status"] == Status.PASSED for one in own)
     held = await evaluate(replace(kernel, text=text, trusted=False), Gate.TIMING if passed else Gate.SEARCH)
     if held.status is Status.INCORRECT_NUMERICAL:
         raise UsageError(
             f"{path.name} does not compute what {best} computes, the formula of {row['workload']}; nothing was written",
-            hint=f"name the file of {row['workload']}, or write a new file: acceld apply r{row['id']} -o FILE",
+            hint=f"give the file of {row['workload']}, or write a new file: acceld apply r{row['id']} -o FILE",
         )
     change = gain(held.profile, tried.profile)
     if change is None:

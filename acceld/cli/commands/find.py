@@ -172,7 +172,7 @@ def _write(place: Path, profile: str, captured: Captured) -> None:
         with place.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise UsageError(f"{place} exists already", hint="name another file: acceld find replaces no file") from error
+        raise UsageError(f"{place} exists already", hint="give another file: acceld find replaces no file") from error
     except OSError as error:
         raise UsageError(f"{place}: {error.strerror}", hint="give a file in a folder that exists") from error
     say(f"wrote {place}")

@@ -234,7 +234,7 @@ def _target(arguments: argparse.Namespace, where: Choice, settings: config.Evalu
             "acceld optimize needs something to optimize",
             hint=f"acceld optimize {arguments.workload} begins with that workload's own kernel"
             if arguments.workload
-            else "name a workload (acceld workloads lists them), a kernel file or a reference",
+            else "give a workload (acceld workloads lists them), a kernel file or a reference",
         )
     path = Path(arguments.target)
     if path.suffix not in (".py", ".c"):
