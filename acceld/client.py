@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from acceld.events import Event
 
 API_VERSION = 1
-"""Version of the protocol. Client and daemon must have the same."""
+"""Version of the protocol. Client and daemon must have the same version."""
 
 RETURN_S, RETRY_S = 60.0, 0.5
 """Seconds to wait for a restarted daemon while events are followed, and seconds between two attempts to reach it."""

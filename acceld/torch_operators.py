@@ -170,8 +170,8 @@ def put_back(model: torch.nn.Module, kind: str, folder: str | Path, *, home: str
     A submodule that the model uses in several places is replaced in each and counted once. A submodule inside another
     submodule of the class stays, because the operator of the outer submodule contains it.
 
-    Raise UsageError if the model has no such submodule or is in training mode, or if the folder was not made from a module
-    of this class in evaluation mode.
+    Raise UsageError if the model has no such submodule or is in training mode, or if the folder was not made from a
+    module of this class in evaluation mode.
     """
     operator = _operator(load_workload(Path(folder)), home)
     places: dict[str, torch.nn.Module] = {}

@@ -27,8 +27,8 @@ class Places:
     config: Config
 
     def file(self, text: str) -> Path:
-        """Return the path ``text`` with links resolved, if it is that of an existing file below a root. Raise UsageError
-        for any other path.
+        """Return the path ``text`` with links resolved, if it is that of an existing file below a root. Raise
+        UsageError for any other path.
         """
         path = self._inside(text)
         if not path.is_file():

@@ -223,7 +223,7 @@ class Toolbox:
     async def evaluate_kernels(
         self, *, kernels: Sequence[Mapping[str, str]], strict: bool = False, chip: str = "", report: Report = _quiet
     ) -> Json:
-        """Return one line for each kernel: first those that pass, the fastest first, then the others."""
+        """Return one line for each kernel: first those that pass, the fastest first, then those that fail."""
         if not 1 <= len(kernels) <= MOST_KERNELS:
             raise UsageError(f"give 1 to {MOST_KERNELS} kernels", hint="more go into several calls")
         gate, done = Gate.STRICT if strict else Gate.SEARCH, 0

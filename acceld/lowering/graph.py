@@ -115,7 +115,9 @@ class View:
 
     @property
     def whole(self) -> bool:
-        """Tell whether the view has all elements of the node's result, in the same order. Only the shape may differ."""
+        """Tell whether the view has all elements of the node's result, in the result's order. The view may have another
+        shape than the result.
+        """
         own = ((n, s, d) for n, s, d in zip(self.shape, self.strides, dense(self.shape), strict=True) if n != 1)
         return self.offset == 0 and math.prod(self.shape) == self.node.size and all(s == d for _, s, d in own)
 

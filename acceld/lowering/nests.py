@@ -888,8 +888,8 @@ class Nest(Choices):
         return [], 0, 0
 
     def _to_ranges(self, n: int, beside: Sequence[int], lead: int, length: int, source: Piece) -> None:
-        """Emit a copy of ``source``, the value of store ``n``, into a tile that holds the values of all stores ``beside``
-        as contiguous ranges of HBM.
+        """Emit a copy of ``source``, the value of store ``n``, into a tile that holds the values of all stores
+        ``beside`` as contiguous ranges of HBM.
 
         Once the tile has the values of all these stores, emit the transfer of the tile to HBM. The first ``lead``
         column axes are outside of a range, and each range has ``length`` elements (:meth:`_beside`).

@@ -504,10 +504,11 @@ def _pieced(node: Node, uses: Uses) -> View | None:
 
 
 def _gathered(node: Node, uses: Uses) -> View | None:
-    """Let a matrix product read an array instead of a copy of the array, if a strided view of the array has the elements.
+    """Let a matrix product read an array instead of a copy of the array, if a strided view of the array has the
+    elements.
 
-    Copies of inputs are left out, and any copies that repeat elements, such as the windows of a convolution. Return None
-    if no operand is a copy that can be left out.
+    Copies of inputs are left out, and any copies that repeat elements, such as the windows of a convolution. Return
+    None if no operand is a copy that can be left out.
     """
     if len(node.args) != 2:
         return None
@@ -545,8 +546,8 @@ def _windows_beside(node: Node, uses: Uses) -> View | None:
     """Swap the operands of a matrix product whose left operand has the windows of a convolution, and turn its result.
 
     The rows of a left operand lie on partitions, and few rows of windows lie at equal distances. Columns may lie in any
-    way. Return None if the left operand has no windows, or if the elements that each result sums over are contiguous, as
-    channels that come last.
+    way. Return None if the left operand has no windows, or if the elements that each result sums over are contiguous,
+    as channels that come last.
     """
     left, right = node.views[:2]
     batch = len(left.shape) + len(right.shape) - 2 * node.folded - len(node.shape)
@@ -732,11 +733,11 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
 
 
 def _as_sums(left: View, right: View, batch: int, node: Node) -> View | None:
-    """Return a product of many small batches as sums of element-wise products, computed in the order in which the
-    matrices lie in memory.
+    """Return a matrix product of many small batches as sums of element-wise products, computed in the order in which
+    the matrices lie in memory.
 
-    Each batch has a vector as one of its operands. Return None if the rows are too long, or if there are few batches with
-    a matrix as the other operand.
+    Each batch has a vector as one of its operands. Return None if the rows are too long, or if there are few batches
+    with a matrix as the other operand.
     """
     kept, columns = len(left.shape) - node.folded, len(right.shape) - node.folded
     wide = (*left.shape[:kept], *right.shape[batch:])
@@ -771,8 +772,8 @@ def in_own_order(view: View) -> View:
 
 
 def by_columns(left: View, right: View, batch: int, line: int) -> View:
-    """Return products of vectors with matrices as element-wise products and a sum, one product for each element of the
-    last axis.
+    """Return matrix products of vectors with matrices as element-wise products and a sum, one product for each element
+    of the last axis.
 
     ``left`` is [batch, rows, terms, last] and ``right`` is [batch, columns, terms, last]. There is only one row or only
     one column. The products are computed in the order in which the matrices lie in memory. The result is [batch, rows,

@@ -299,8 +299,8 @@ def suite_gain(first: Mapping[str, Any], last: Mapping[str, Any]) -> Gain | None
 
 @dataclass(frozen=True, slots=True)
 class StepGain:
-    """The gain of the kernels in one step of a model. ``before_us`` and ``after_us`` are sums of the kernels' latencies,
-    each counted as often as the step runs the kernel.
+    """The gain of the kernels in one step of a model. ``before_us`` and ``after_us`` are sums of the kernels'
+    latencies, each counted as often as the step runs the kernel.
     """
 
     before_us: float

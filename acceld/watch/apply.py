@@ -319,7 +319,8 @@ def _defined(text: str) -> set[str]:
 
 
 def _declaration(text: str, name: str) -> str:
-    """Return the result type and the parameters of a C function as tokens; "" if the source does not define the function.
+    """Return the result type and the parameters of a C function as tokens; "" if the source does not define the
+    function.
 
     ``restrict`` is left out, because callers do not see it.
     """

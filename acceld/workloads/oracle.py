@@ -65,8 +65,8 @@ def _in_order(path: Path, draw: Callable[[], Any], forward: Callable[..., Any]) 
 
 def as_list(path: Path, made: Any, names: Sequence[str]) -> list[Any]:
     """Return what ``get_inputs`` of the reference in ``path`` returned, as a list in the order of ``names``, the
-    parameters of ``forward``. An array alone is one argument. Raise WorkloadError for a key that is no parameter, and for
-    a result that is no series of arguments.
+    parameters of ``forward``. An array alone is one argument. Raise WorkloadError for a key that is no parameter, and
+    for a result that is no series of arguments.
     """
     if hasattr(made, "dtype"):
         return [made]
@@ -86,8 +86,8 @@ def as_list(path: Path, made: Any, names: Sequence[str]) -> list[Any]:
 
 
 def outputs_of(result: Any) -> list[Any]:
-    """Return the outputs that ``forward`` returned, as a list. Raise TypeError, whose text names what was returned, if an
-    output is neither an array nor a number.
+    """Return the outputs that ``forward`` returned, as a list. Raise TypeError, whose text names what was returned, if
+    an output is neither an array nor a number.
     """
     outputs = list(result) if isinstance(result, tuple | list) else [result]
     if isinstance(result, list) and outputs and isinstance(outputs[0], list | bool | int | float):

@@ -130,7 +130,8 @@ async def _gained(
 ) -> str:
     """Evaluate the kernel and the file that it is to replace, and return the gain in words.
 
-    Raise UsageError if the kernel's text can not be traced or breaks a rule of the chip, or is not faster than the file's.
+    Raise UsageError if the kernel's text can not be traced or breaks a rule of the chip, or is not faster than the
+    file's.
     """
     from acceld.evaluate.interface import started
     from acceld.evaluate.simulated.evaluator import SimulatedEvaluator

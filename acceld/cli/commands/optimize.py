@@ -320,7 +320,7 @@ def as_body(spec: RunSpec) -> dict[str, Any]:
 
 def settings_of(spec: RunSpec, settings: config.Config) -> dict[str, Any]:
     """Return the settings on which the run depends, for the daemon to compare with its own. The daemon refuses the run
-    if they differ, so that no run uses other settings than its author sees.
+    if its own settings differ, so that no run uses other settings than its author sees.
     """
     from acceld.watch.settings import digests
 

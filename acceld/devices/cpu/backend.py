@@ -49,8 +49,8 @@ VECTOR_SETS = "sse4_2 avx2 fma avx512f avx512bw avx512_bf16 amx_bf16 asimd sve".
 
 
 def figures(chip: str) -> list[str]:
-    """Return lines of text on this machine's processor, as the system reports them: architecture, vector instructions and
-    sizes of the caches. ``chip`` is not used.
+    """Return lines of text on this machine's processor, as the system reports them: architecture, vector instructions
+    and sizes of the caches. ``chip`` is not used.
     """
     lines = [f"processor: {platform.machine()}"]
     try:

@@ -263,7 +263,7 @@ def check_errors(
 
 
 def _tolerance(workload: Workload, variant: str, noise: Errors, *, split: bool) -> Tolerance:
-    """Return the tolerance on a variant whose noise is ``noise``. With ``split``, products of bfloat16 parts
+    """Return the tolerance on a variant whose noise is ``noise``. With ``split``, matrix products of bfloat16 parts
     are allowed.
     """
     banded = is_banded(variant)

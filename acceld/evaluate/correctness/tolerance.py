@@ -62,8 +62,8 @@ much on rows of 2048. numpy adds in pairs and errs by 4e-7.
 """
 
 _PARTS = 4.0
-"""Factor by which the error of products of bfloat16 parts may exceed the error that rounding the inputs to two bfloat16
-parts causes.
+"""Factor by which the error of matrix products of bfloat16 parts may exceed the error that rounding the inputs to two
+bfloat16 parts causes.
 """
 
 
@@ -94,8 +94,8 @@ class Tolerance:
 
 
 def floor_of_parts(rounded: Errors) -> Errors:
-    """Return the noise floor for a workload that allows products of bfloat16 parts; the tolerance is a multiple of
-    the floor.
+    """Return the noise floor for a workload that allows matrix products of bfloat16 parts; the tolerance is a multiple
+    of the floor.
 
     ``rounded`` has the errors of outputs whose inputs were rounded to such parts.
     """

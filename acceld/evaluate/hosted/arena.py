@@ -137,8 +137,8 @@ def lay_out_apart(
     random: np.random.Generator,
     mutates: Sequence[int] = (),
 ) -> Layout:
-    """Return the layout of inputs and outputs in the arena for calls that are checked and not timed, with *closed pages*
-    between the arrays. The worker ends when it touches a closed page.
+    """Return the layout of inputs and outputs in the arena for calls that are checked and not timed, with *closed
+    pages* between the arrays. The worker ends when it touches a closed page.
 
     In even calls each array ends where a closed page begins. In odd calls each array begins an odd number of elements
     behind a closed page, so that it is aligned to its elements only. All distances are random. Inputs are sealed,

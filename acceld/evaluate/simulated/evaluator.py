@@ -218,8 +218,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return await self._second_opinion(case)
 
     async def admission(self, loaded: Workload) -> Admission:
-        """Return whether the workload's checks can distinguish right outputs from wrong ones. Raise WorkloadError if its
-        reference fails.
+        """Return whether the workload's checks can distinguish right outputs from wrong ones. Raise WorkloadError if
+        its reference fails.
         """
         return await self._admissions.of(loaded, opened(self._work).children.admit)
 

@@ -126,8 +126,9 @@ class _Running:
 class Iterations:
     """Mark what depends on the order of affine iterations while a program runs.
 
-    ``undecided`` has, by affine loop, the buffers that may connect iterations of that loop. ``take`` is called with the bytes
-    that the records need, and the line of a buffer. Raise KernelCrash if a register or an accumulator connects iterations.
+    ``undecided`` has, by affine loop, the buffers that may connect iterations of that loop. ``take`` is called with the
+    bytes that the records need, and the line of a buffer. Raise KernelCrash if a register or an accumulator connects
+    iterations.
     """
 
     def __init__(
@@ -297,8 +298,8 @@ class Iterations:
         ]
 
     def _read(self, around: Sequence[int], number: int, places: Array) -> Array:
-        """Return a mask of the elements ``places`` of buffer ``number`` whose values depend on whether another iteration of
-        one of the loops ``around`` has run.
+        """Return a mask of the elements ``places`` of buffer ``number`` whose values depend on whether another
+        iteration of one of the loops ``around`` has run.
         """
         connected = np.zeros(places.shape, np.bool_)
         for written, running in self._watched(around, number):
@@ -310,8 +311,8 @@ class Iterations:
 
     def _join(self, around: Sequence[int], number: int, places: Array, old: Array, way: int) -> Array:
         """Record that the running iteration combines values with those in the elements ``places`` of buffer ``number``,
-        by the operation with the code ``way``. ``old`` is what the elements held before. Return a mask of the elements to which
-        another iteration wrote by a different operation, so that the order of the iterations matters.
+        by the operation with the code ``way``. ``old`` is what the elements held before. Return a mask of the elements
+        to which another iteration wrote by a different operation, so that the order of the iterations matters.
         """
         connected = np.zeros(places.shape, np.bool_)
         for written, running in self._watched(around, number):
@@ -331,8 +332,8 @@ class Iterations:
         return connected
 
     def _write(self, around: Sequence[int], number: int, places: Array, old: Array) -> None:
-        """Record that the running iteration has written the elements ``places`` of buffer ``number``, which held ``old``
-        before.
+        """Record that the running iteration has written the elements ``places`` of buffer ``number``, which held
+        ``old`` before.
         """
         for written, running in self._watched(around, number):
             writer, before = written.writer[places], written.way[places]

@@ -83,8 +83,8 @@ have one element in each partition.
 
 
 def merged_iterations(loop: Loop, model: CostModel) -> dict[int, int]:
-    """Return, by the position of an instruction in ``loop.body``, how many iterations of ``loop`` one machine instruction
-    covers.
+    """Return, by the position of an instruction in ``loop.body``, how many iterations of ``loop`` one machine
+    instruction covers.
 
     Without an entry, a machine instruction covers one iteration. Only innermost affine loops have entries.
     """

@@ -60,8 +60,8 @@ class Cost:
     engine: Engine
     busy_us: float = 0.0
     passes: int = 0
-    """Passes through the array of the tensor engine. A float32 product takes two hardware instructions of two passes
-    each.
+    """Passes through the array of the tensor engine. A float32 matrix product takes two hardware instructions of two
+    passes each.
     """
     flops: int = 0
     """FLOPs as neuron-profile counts them: 2 x contracted rows x stationary columns x moving columns, and twice as many
@@ -74,7 +74,7 @@ class Cost:
     row_bytes: int = 0
     """Contiguous bytes that each DMA descriptor moves."""
     rows: float = 1.0
-    """Share of the tensor engine's rows that a product occupies."""
+    """Share of the tensor engine's rows that a matrix product occupies."""
     late_us: float = 0.0
     """Time that readers have to wait after the end of a transfer, in addition to the latency that every transfer has.
     """

@@ -144,8 +144,8 @@ class _Server:
     def run(self, number: int, ready: float, busy: float, why: int, issued: int) -> tuple[float, float, int]:
         """Place an operation in the first gap that is long enough, or else at the end; return its begin, end and cause.
 
-        The operation ``number`` takes ``busy`` microseconds. It waits for the operation ``why`` until the time ``ready``.
-        ``issued`` is its position in the queue.
+        The operation ``number`` takes ``busy`` microseconds. It waits for the operation ``why`` until the time
+        ``ready``. ``issued`` is its position in the queue.
         """
         last, gaps = self.end, self.gaps
         position = _fitting(gaps, ready, busy) if ready < last and gaps else -1
@@ -323,7 +323,8 @@ def _note(holes: deque[_Gap], hole: _Gap) -> None:
 
 
 def _fitting(holes: deque[_Gap], ready: float, busy: float) -> int:
-    """Return the index of the first gap with ``busy`` microseconds after the time ``ready``; -1 if there is no such gap.
+    """Return the index of the first gap with ``busy`` microseconds after the time ``ready``; -1 if there is no such
+    gap.
 
     The search runs backwards to the first gap that ends late enough, because most gaps end before the operation is
     ready.
@@ -351,8 +352,8 @@ def _earliest(holes: deque[_Gap], last: float, ready: float, busy: float) -> flo
 
 
 def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why: int) -> tuple[float, float, int]:
-    """Return the begin, the end and the cause of a transfer of ``busy`` microseconds that fills the gaps after ``ready``.
-    What does not fit there runs after ``last``.
+    """Return the begin, the end and the cause of a transfer of ``busy`` microseconds that fills the gaps after
+    ``ready``. What does not fit there runs after ``last``.
     """
     later: list[_Gap] = []
     while holes and holes[-1][1] > ready:

@@ -44,7 +44,7 @@ class RuleBook:
 
     @property
     def accumulates_on_any_value(self) -> bool:
-        """Tell whether a product may add to values that no product wrote, such as the values of a memset. On
+        """Tell whether a matrix product may add to values that no product wrote, such as the values of a memset. On
         NeuronCore v2 and v3 a product may not (AWS's page of nisa.nc_matmul), but neuronxcc adds products to tiles
         of nl.zeros.
         """

@@ -536,7 +536,8 @@ def _front(tuner: Tuner, rank: Callable[[Tuned], tuple[float, int, str]]) -> lis
 
 
 async def evolve(tuner: Tuner, root: Tuned) -> None:
-    """Change kernels drawn from the fastest ones, by one to three random moves or by the moves that made another kernel.
+    """Change kernels drawn from the fastest ones, by one to three random moves or by the moves that made another
+    kernel.
 
     The search ends at the tuner's limit, or after four rounds in a row that gave no new kernel to time.
     """
