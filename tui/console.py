@@ -97,7 +97,7 @@ class ConsoleView:
     """
     devices: dict[str, DeviceRow] = field(default_factory=dict)
     queue: OrderedDict[int, tuple[int | None, float]] = field(default_factory=OrderedDict)
-    """Run and time of queueing of each waiting candidate, in order of arrival."""
+    """The run of each waiting candidate and the time at which the candidate was queued, in order of arrival."""
     answer: Mapping[str, Any] = field(default_factory=dict)
     """The daemon's newest answer about its queue; empty before the first answer."""
     log: Recent = field(default_factory=lambda: Recent(KEPT_LOG))

@@ -48,7 +48,7 @@ class Control(Protocol):
         ...
 
     async def queue(self) -> Json:
-        """Return running and waiting evaluations, model calls under way, and devices."""
+        """Return the running and the waiting evaluations, the model calls under way, and the devices."""
         ...
 
     async def hosts(self) -> list[Json]:

@@ -32,7 +32,7 @@ class Hashes:
 
     @property
     def interface(self) -> str:
-        """Return signature and contract (the workload's text) as one text."""
+        """Return the signature and the contract (the workload's text) as one text."""
         return self.signature + self.contract
 
 

@@ -117,8 +117,8 @@ def _next(captured: Captured, arguments: argparse.Namespace) -> list[str]:
 
 
 def _inputs(captured: Captured) -> list[tuple[str, str, str]]:
-    """Return name, shape and type of each input of the program. Each name is made into a Python identifier of its
-    own.
+    """Return the name, the shape and the type of each input of the program. Each name is made into a Python identifier
+    of its own.
     """
     found: dict[str, tuple[str, str, str]] = {}
     for one in captured.tensors:

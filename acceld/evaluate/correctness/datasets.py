@@ -179,7 +179,7 @@ class Writer:
         return _mapped(self._partial / f"expected{number}.bin", _kept_as(math.prod(shape), dtype), shape)
 
     def finish(self, outputs: Iterable[tuple[tuple[int, ...], str]], record: dict[str, Any]) -> None:
-        """Write the JSON file, with the fields of ``record``. ``outputs`` has shape and dtype of each kernel's
+        """Write the JSON file, with the fields of ``record``. ``outputs`` has the shape and the dtype of each kernel's
         output.
         """
         described = [
@@ -384,7 +384,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def _folders(root: Path) -> list[tuple[float, int, Path]]:
-    """Return time of last use, size in bytes and path of each data set, the least recently used first."""
+    """Return the time of last use, the size in bytes and the path of each data set, the least recently used first."""
     found = []
     for folder in root.iterdir() if root.is_dir() else ():
         with contextlib.suppress(OSError):

@@ -79,7 +79,7 @@ class Layout:
         return sum(slot.size_bytes for slot in self.outputs)
 
     def guards(self) -> Iterator[tuple[int, int]]:
-        """Yield start and end of every guard zone, as offsets in bytes."""
+        """Yield the start and the end of every guard zone, as offsets in bytes."""
         cursor = 0
         for slot in sorted((*self.inputs, *self.outputs), key=lambda one: one.offset):
             yield cursor, slot.offset

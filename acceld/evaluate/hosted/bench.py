@@ -411,7 +411,11 @@ class Bench:
         place: int | None = None,
         pipes: tuple[int, ...] = (),
     ) -> WorkerRecord:
-        """Run one kernel in a worker beside its referee, and return the referee's record."""
+        """Run one kernel in a worker beside its referee, and return the referee's record.
+
+        For a comparison of two kernels, ``place`` says whether this one is called first (0) or second (1) in the first
+        round, and ``pipes`` connect the two referees.
+        """
         layout, terms, lease = session.layout, session.terms, session.lease
         plan = CallPlan(
             layout, terms.calls, terms.least, terms.budget_s, terms.call_s, self._build_s, place, session.mutates,

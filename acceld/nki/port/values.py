@@ -733,7 +733,9 @@ class Values(ABC):
         return ast.BinOp((limit + Linear(stride - 1)).node, ast.FloorDiv(), ast.Constant(stride))
 
     def _size(self, axis: int, function: str, values: list[ast.expr], mask: ast.expr) -> ast.expr:
-        """Return a bound of a mask: a number, or a variable that is assigned once in each block of statements."""
+        """Return the bound of ``axis`` in a mask, the ``function`` (min or max) of ``values``: a number, or a variable
+        that is assigned once in each block of statements.
+        """
         numbers = [one.value for one in values if isinstance(one, ast.Constant)]
         if len(numbers) == len(values):
             return ast.Constant((min if function == "min" else max)(numbers))  # type: ignore[type-var]  # numbers, as tested above

@@ -1,4 +1,4 @@
-"""Compute start and end of each machine operation by list scheduling of five engines and of the DMA engines.
+"""Compute the start and the end of each machine operation by list scheduling of five engines and of the DMA engines.
 
 Operations are taken in program order. An operation starts when its engine is free and its operands are ready. An
 operand from another engine is ready later by the time of a semaphore (``semaphore_us``). GpSimd and the vector engine
@@ -62,8 +62,8 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The result of scheduling: start and end of each machine operation in microseconds, and the operation that each
-    one waited for.
+    """The result of scheduling: the start and the end of each machine operation in microseconds, and the operation that
+    each one waited for.
     """
 
     start_us: list[float]
@@ -210,7 +210,7 @@ class _Throttle:
 def schedule(
     machine: Machine, params: TimelineParams, chip: ChipSpec, not_before: Mapping[int, float] | None = None
 ) -> Schedule:
-    """Return the schedule of ``machine``: start and end of every operation.
+    """Return the schedule of ``machine``: the start and the end of every operation.
 
     ``not_before`` has the earliest start of some operations, in microseconds by number. Operations that run on
     another engine than usual are changed in ``machine``.

@@ -31,7 +31,7 @@ def tutorial_case(name: str, chip: str = "trn1") -> Case:
 
 
 def pair_table(outcomes: Mapping[str, Outcome], tutorial: Mapping[str, Outcome]) -> Table:
-    """Return predicted and measured speed-ups of one version of a kernel over another."""
+    """Return the predicted and the measured speed-ups of one version of a kernel over another."""
     pairs = [(outcomes[BEST[best]], outcomes[best]) for best in BEST if best in outcomes]
     pairs += [(tutorial[a], tutorial[b]) for a, b in itertools.pairwise(TUTORIAL_MS)]
     table = []
