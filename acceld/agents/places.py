@@ -36,8 +36,7 @@ class Places:
         return path
 
     def kernel_file(self, text: str) -> Path:
-        """Return the path ``text`` if it is that of a kernel's file below a root. Raise UsageError for any other path.
-        """
+        """Return the path ``text`` if it is that of a kernel's file below a root. Raise UsageError for any other path."""
         path = self.file(text)
         if path.suffix not in SUFFIXES:
             raise UsageError(f"{text!r} is not a kernel", hint="a kernel is a .py file, or a .c file for the host")

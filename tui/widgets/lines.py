@@ -201,7 +201,7 @@ class LineList(ScrollView, can_focus=True):
         )
 
     def render_line(self, y: int) -> Strip:
-        """Return one line of the screen."""
+        """Return line ``y`` of what the widget shows, from 0."""
         width = self.scrollable_content_region.width
         if self._header is not None and y == 0:
             head = drawn(self, self._header, width - 2 if self._pointer else width)

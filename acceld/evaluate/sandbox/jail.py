@@ -181,7 +181,7 @@ def _limit(jail: Jail, base_bytes: int, *, own_count: bool) -> None:
 
     The address space may grow to ``base_bytes``, what the process has already, and the jail's memory. ``own_count``
     says that the jail has a user id or a user namespace of its own. Only then is the number of processes limited,
-    because the system else counts the user's other processes too.
+    because otherwise the system also counts the other processes of the user.
     """
     limits = {
         resource.RLIMIT_CORE: 0,

@@ -1,5 +1,4 @@
-"""Compile operations of the tensor engine: matrix products, transposes, and accumulating loops that become one product.
-"""
+"""Compile operations of the tensor engine: matrix products, transposes, and accumulating loops that become one product."""
 
 from __future__ import annotations
 

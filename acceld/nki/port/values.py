@@ -476,8 +476,7 @@ class Values(ABC):
         return _with_axes(ast.Subscript(base, index, ast.Load()), order, splits, rank)
 
     def _limited(self, node: ast.Subscript, start: Linear, atom: Atom, clip: Clip) -> ast.expr:
-        """Return the slice of those positions in ``atom`` that ``clip`` keeps. Raise Unportable for a stride below 1.
-        """
+        """Return the slice of those positions in ``atom`` that ``clip`` keeps. Raise Unportable for a stride below 1."""
         size = atom.size
         if atom.axis in clip.starts:
             low = Linear.of(clip.starts[atom.axis])
