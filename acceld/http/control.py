@@ -68,7 +68,7 @@ class Control(Protocol):
         ...
 
     async def act(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
-        """Steer a run, and return a message about the action."""
+        """Steer a run for the person or program ``by``, and return a message about the action."""
         ...
 
     def steering(self, run: int) -> Json:

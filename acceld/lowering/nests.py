@@ -346,7 +346,7 @@ class Nest(Choices):
         return (id(reach.access.view.node), reach.access.view.offset, tuple(reach.strides), inner[0])
 
     def _level(self, level: int) -> None:
-        """Write the nodes of one level: first the nodes with one number in each row, then each group of nodes."""
+        """Write the nodes of level ``level``: first the nodes with one number in each row, then each group of nodes."""
         scalars = [
             n
             for n in self.nodes

@@ -145,7 +145,7 @@ def keymap(entries: tuple[str, ...]) -> dict[str, str]:
 
 
 async def _recorded(client: Any, number: int) -> list[Any]:
-    """Return all events of a run."""
+    """Return all events of run ``number``."""
     events: list[Any] = []
     try:
         while True:

@@ -139,7 +139,7 @@ def tolerance_from(
 
 
 def allowed_because(limit: float, published: float, *, split: bool) -> str:
-    """Return a sentence on why an output may have this relative L2 error, where ``published`` is the paper's
+    """Return a sentence on why an output may have a relative L2 error of ``limit``, where ``published`` is the paper's
     tolerance.
     """
     if _about(limit, published):
