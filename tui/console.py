@@ -152,7 +152,7 @@ class ConsoleView:
         return made
 
     def take_queue(self, answer: Mapping[str, Any]) -> None:
-        """Replace devices and queue by what the daemon says of them.
+        """Replace the devices and the queue by what the daemon says of them.
 
         The daemon's answer includes what happened before this console connected, and nothing of an earlier
         daemon.

@@ -192,7 +192,9 @@ async def _until_left(watcher: Watcher, files: Sequence[Watched], console: Watch
 
 
 def _watched(path: Path, arguments: argparse.Namespace, resolved: config.Resolved) -> tuple[Watched, Choice]:
-    """Return a file with the workload that it is evaluated by, and backend, API and chip of its evaluation."""
+    """Return the file ``path`` with the workload by which it is evaluated, and the backend, the API and the chip of the
+    evaluation.
+    """
     from acceld.watch.tiers import Watched
     from acceld.workloads import load_workload, workload
 
