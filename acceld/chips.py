@@ -251,7 +251,7 @@ def chips_of(api: str) -> tuple[str, ...]:
 
 
 def chip_spec(name: str) -> ChipSpec:
-    """Return the figures of the chip called ``name``. Raises UsageError for an unknown name."""
+    """Return the figures of the chip called ``name``. Raise UsageError for an unknown name."""
     spec = CHIPS.get(name)
     if spec is None:
         raise UsageError(f"no chip is called {name!r}", hint=nearest_of(name, CHIPS))

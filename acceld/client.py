@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from acceld.events import Event
 
 API_VERSION = 1
-"""Version of the protocol. Client and daemon must have the same."""
+"""Version of the protocol. Client and daemon must have the same version."""
 
 RETURN_S, RETRY_S = 60.0, 0.5
 """Seconds to wait for a restarted daemon while events are followed, and seconds between two attempts to reach it."""
@@ -156,7 +156,7 @@ class Client:
         empty.
 
         ``run`` restricts the events to one run. A restart of the daemon within ``RETURN_S`` seconds loses no event.
-        ``lost`` is called with a sentence when the daemon has gone. Raises DaemonError if the daemon stays away for
+        ``lost`` is called with a sentence when the daemon has gone. Raise DaemonError if the daemon stays away for
         longer.
         """
         path = "/v1/events" if run is None else f"/v1/runs/{run}/events"

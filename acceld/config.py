@@ -661,7 +661,7 @@ def load(
     """Return the configuration for ``folder`` (default: the current folder).
 
     ``flags`` maps dotted keys to the values of options; entries that are None do not count. ``trusted_folders``
-    are by default the folders that the user has trusted. Raises ConfigError for a file that can not be read, an
+    are by default the folders that the user has trusted. Raise ConfigError for a file that can not be read, an
     unknown key, a value of the wrong type, or a key that needs a trusted folder in a folder that is not
     trusted.
     """
@@ -875,7 +875,7 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 def _variable_key(name: str) -> str | None:
     """Return the dotted key that a variable sets; None for a variable that is not a setting of acceld.
 
-    Raises ConfigError, with the nearest variable, for ``ACCELD_<SECTION>_...`` without such a key, and for a name that
+    Raise ConfigError, with the nearest variable, for ``ACCELD_<SECTION>_...`` without such a key, and for a name that
     is almost that of a setting: such a variable would otherwise be ignored, while a misspelt key in a file is refused.
     """
     if not name.startswith(_VARIABLES):
@@ -936,7 +936,7 @@ def _near(key: str, known: Sequence[str]) -> str:
 
 
 def _find(key: str, where: str) -> tuple[Any, Field[Any]]:
-    """Return type and field of a dotted key. Raises ConfigError, with the nearest known key, for an unknown
+    """Return the type and the field of a dotted key. Raise ConfigError, with the nearest known key, for an unknown
     key.
     """
     kind: Any = Config
@@ -999,7 +999,7 @@ def _describe(hint: Any) -> str:
 
 
 def _convert(value: Any, hint: Any, subject: str, *, strict: bool = True) -> Any:
-    """Return ``value`` as type ``hint``. Raises ConfigError, whose message begins with ``subject``, if the value is not
+    """Return ``value`` as type ``hint``. Raise ConfigError, whose message begins with ``subject``, if the value is not
     of that type.
     """
     if value in ("", None) and type(None) in _options(hint):

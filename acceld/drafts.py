@@ -110,7 +110,7 @@ def parse_argument(text: str, place: int, *, of_module: bool = False) -> DraftAr
 
     ``place`` is the argument's position, from which an argument without a name gets a name. An argument of a PyTorch
     module (``of_module``) may have the dtype int64, which PyTorch asks for where numbers of classes or places are
-    expected; its kernel takes int32. Raises UsageError for a text of another form.
+    expected; its kernel takes int32. Raise UsageError for a text of another form.
     """
     match = _ARGUMENT.match(text)
     if match is None:
@@ -128,7 +128,7 @@ def parse_argument(text: str, place: int, *, of_module: bool = False) -> DraftAr
 
 
 def parse_scalar(text: str) -> DraftArgument:
-    """Return the scalar argument that a text such as ``eps=1e-6`` describes. Raises UsageError for another
+    """Return the scalar argument that a text such as ``eps=1e-6`` describes. Raise UsageError for another
     form.
     """
     name, _, value = text.partition("=")
@@ -144,7 +144,7 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
 
     ``given`` has the names of the first arguments, and their shapes if the file has no ``get_inputs``. If ``get_inputs``
     returns the arrays alone, the numbers are those of ``given``. Further arguments are named as the parameters of
-    ``forward``. Raises WorkloadError if the file has no ``forward`` or raises an exception.
+    ``forward``. Raise WorkloadError if the file has no ``forward`` or raises an exception.
     """
     reported = json.dumps([{"shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given])
     called = ", ".join(f"{a.name}={'x'.join(map(str, a.shape))}:{a.dtype}" for a in given if a.value is None)
@@ -250,10 +250,10 @@ def _refuse_other(path: Path, said: DraftArgument, shapes: Collection[tuple[int,
 def _answered(path: Path, start: Child, *, doing: str, request: str = "", hint: str = "") -> Any:
     """Run a child process that calls a reference, and return the last line that it prints, as JSON.
 
-    :raises WorkloadError: the file does not exist, or the child failed or took too long.
+    Raise WorkloadError if the file does not exist, or if the child failed or took too long.
     """
     if not path.is_file():
-        raise no_file(path, hint="Name the reference: a Python file with forward(...).")
+        raise no_file(path, hint="Give the reference: a Python file with forward(...).")
     try:
         done = subprocess.run(
             start.command,
@@ -305,7 +305,7 @@ def lowered_kernels(
     ``others`` are the same arguments in other shapes, which each kernel has to support too. For each entry of
     ``plainer`` one more kernel is made, which computes in pieces of at most that size.
 
-    :raises WorkloadError: the reference can not be called.
+    Raise WorkloadError if the reference can not be called.
     """
     shapes = [
         {
@@ -344,8 +344,7 @@ def write_reference_folder(
     ``facts`` are those of the reference in ``path``, called with the arguments ``given``. For each entry of
     ``plainer`` the result has one more kernel, which computes in pieces of at most that size.
 
-    :raises UsageError: the folder can not be written.
-    :raises WorkloadError: the reference does not take these arguments.
+    Raise UsageError if the folder can not be written, WorkloadError if the reference does not take these arguments.
     """
     if given and [a.name for a in given] != [a.name for a in facts.arguments]:
         raise WorkloadError(

@@ -147,7 +147,7 @@ class Edits:
         return before, inside, behind
 
     def apply(self) -> str:
-        """Return the edited text. Raises ValueError if two edits overlap."""
+        """Return the edited text. Raise ValueError if two edits overlap."""
         pieces: list[str] = []
         position = 0
         edits = [*self._edits, *(one for one in self._deletions() if one not in self._edits)]

@@ -412,7 +412,7 @@ def to_json(data: EventData) -> dict[str, Any]:
 def from_json(kind: str, raw: Mapping[str, Any]) -> EventData:
     """Return the record of an event of ``kind`` from its JSON form. Unknown keys are ignored.
 
-    Raises ValueError for an unknown kind, and for a value of the wrong type.
+    Raise ValueError for an unknown kind, and for a value of the wrong type.
     """
     if kind == EventKind.STEERED:
         known = ("action", "by", "result")
@@ -432,5 +432,5 @@ def event_json(event: Event) -> dict[str, Any]:
 
 
 def event_of(row: Mapping[str, Any]) -> Event:
-    """Return the event of a JSON object that a client got. Raises ValueError for an unknown kind."""
+    """Return the event of a JSON object that a client got. Raise ValueError for an unknown kind."""
     return Event(from_json(row["kind"], row.get("data") or {}), row.get("run"), row["seq"], row.get("at") or 0.0)

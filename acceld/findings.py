@@ -110,7 +110,7 @@ def floor_share(
 
 
 def _floors(found: Workload, chip: str) -> list[tuple[float, Floor]]:
-    """Return weight and floor of each shape that a kernel of the workload must support, the main shape first.
+    """Return the weight and the floor of each shape that a kernel of the workload must support, the main shape first.
 
     Return an empty list if the floor of one of the shapes is not known.
     """

@@ -64,13 +64,13 @@ class Bands:
 
 
 UNTESTED = Bands(SIMULATED_TIE_PERCENT, SIMULATED_LESS_WORK_PERCENT, SIMULATED_LESS_WORK_PERCENT)
-"""The bands of every chip for which no measured pairs of kernels justify narrower bands."""
+"""The bands of every chip without measured pairs of kernels that justify narrower bands than these."""
 SIMULATED_BANDS: Mapping[str, Bands] = {"trn2": Bands(22.0, SIMULATED_LESS_WORK_PERCENT, 5.0)}
-"""The bands of each chip for which measured pairs of kernels justify narrower bands. On trn2, 189 development pairs in
-which the faster kernel does not work less are predicted more than 22 % apart: 188 of them were measured in the
-predicted order. Of the pairs in which it works less and shares most of its program with the slower kernel, 36, of two
-families of kernels, are predicted 5 to 17 % apart: all 36 were measured in the predicted order. Trainium1 has too few
-such pairs.
+"""The bands of each chip for which measured pairs of kernels justify narrower bands than UNTESTED. On trn2, 189
+development pairs in which the faster kernel does not work less are predicted more than 22 % apart: 188 of them were
+measured in the predicted order. Of the pairs in which it works less and shares most of its program with the slower
+kernel, 36, of two families of kernels, are predicted 5 to 17 % apart: all 36 were measured in the predicted order.
+Trainium1 has too few such pairs.
 """
 WORK = (
     "instruction_count", "dma_rows", "hbm_read_bytes", "hbm_write_bytes", "sbuf_read_bytes", "sbuf_write_bytes",

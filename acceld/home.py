@@ -111,7 +111,7 @@ class Home:
     def prepare(self) -> Path:
         """Make the folder if it is missing, check that it can be used, and return its path.
 
-        Call this before you write to the folder or execute something from it. Raises UsageError if the folder
+        Call this before you write to the folder or execute something from it. Raise UsageError if the folder
         can not be written, lies on a network file system, or has content that this user neither made nor
         trusts.
         """
@@ -122,7 +122,7 @@ class Home:
                 hint="Use a folder on a local disk: --home DIR.",
             )
         if self.path.exists() and not self.path.is_dir():
-            raise UsageError(f"{self.path} is a file, not a state folder", hint="name a folder: --home DIR")
+            raise UsageError(f"{self.path} is a file, not a state folder", hint="give a folder: --home DIR")
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.chmod(self.path, 0o700)
@@ -155,7 +155,7 @@ class Home:
             os.close(descriptor)
 
     def _own(self) -> None:
-        """Record in an empty folder that this user made it. Raises UsageError for a folder with content that this
+        """Record in an empty folder that this user made it. Raise UsageError for a folder with content that this
         user neither made nor trusts.
         """
         if origins.is_ours(self.path):
@@ -167,7 +167,7 @@ class Home:
     def daemon(self) -> dict[str, Any] | None:
         """Return what the running daemon wrote about itself; None if no daemon runs.
 
-        The call never delays the start of a daemon. Raises PermissionError if this user can not look into the folder,
+        The call never delays the start of a daemon. Raise PermissionError if this user can not look into the folder,
         so that it is unknown whether a daemon runs.
         """
         try:
@@ -193,7 +193,7 @@ class Home:
         return False
 
     def token(self) -> str:
-        """Return the token that clients send. Raises DaemonError if its file can not be read."""
+        """Return the token that clients send. Raise DaemonError if its file can not be read."""
         try:
             return self.token_file.read_text().strip()
         except OSError as error:

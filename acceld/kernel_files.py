@@ -38,7 +38,7 @@ def load_kernel(
     """
     text = read(path)
     if not text.strip():
-        raise UsageError(f"{path} is empty", hint="write the kernel into it, or name another file")
+        raise UsageError(f"{path} is empty", hint="write the kernel into it, or give another file")
     root = package_root(path, text)
     closure = dict(_closure(path, text, root))
     return Kernel(
@@ -97,8 +97,8 @@ def no_kernel(kernel: Kernel, path: Path) -> UsageError | None:
     makes = (
         f"a numpy reference becomes a kernel: acceld init --reference {path} --arg NAME=SHAPE:DTYPE"
         if is_reference(path)
-        else "a kernel begins with: import nki, import nki.isa as nisa, import nki.language as nl; a formula in numpy, as a "
-        "function forward, becomes one by acceld init --reference REF.py"
+        else "a kernel begins with: import nki, import nki.isa as nisa, import nki.language as nl; to make a kernel from a "
+        "numpy function named forward: acceld init --reference REF.py"
     )
     return UsageError(f"{path} is no kernel: it imports neither nki nor neuronxcc.nki", hint=makes)
 
@@ -126,21 +126,21 @@ def _roots(node: ast.Import | ast.ImportFrom) -> set[str]:
 
 
 def read(path: Path) -> str:
-    """Return the text of a file. Raises UsageError if the file is a notebook or can not be read."""
+    """Return the text of a file. Raise UsageError if the file is a notebook or can not be read."""
     refuse_notebook(str(path))
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise UsageError(
                 f"{path} has more than {MAX_FILE_BYTES >> 20} MiB; that is not a kernel",
-                hint="name the .py file of the kernel alone",
+                hint="give the .py file of the kernel alone",
             )
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
-        raise no_file(path, hint="Name the file of a kernel; acceld workloads lists the workloads.") from error
+        raise no_file(path, hint="Give the file of a kernel; acceld workloads lists the workloads.") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not text in UTF-8", hint="save the kernel as UTF-8") from error
     except OSError as error:
-        raise UsageError(f"{path} can not be read: {error.strerror}", hint="name the file of a kernel") from error
+        raise UsageError(f"{path} can not be read: {error.strerror}", hint="give the file of a kernel") from error
 
 
 def package_root(path: Path, text: str) -> Path:

@@ -38,7 +38,7 @@ def adopt(folder: Path) -> None:
     """Record a state folder as the user's: write a new secret into the folder, and the secret's hash into acceld's own
     folder of the user.
 
-    Raises UsageError if a file can not be written.
+    Raise UsageError if a file can not be written.
     """
     if not can_adopt():
         raise UsageError(

@@ -13,9 +13,9 @@ _DECLARED = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 
 
 def parse(text: str, filename: str = "<unknown>") -> ast.Module:
-    """Return the syntax tree of a module. Raises SyntaxError and ValueError as :func:`ast.parse` does.
+    """Return the syntax tree of a module. Raise SyntaxError and ValueError as :func:`ast.parse` does.
 
-    Also raises SyntaxError for a text that declares another encoding than UTF-8, if Python would read another program
+    Also raise SyntaxError for a text that declares another encoding than UTF-8, if Python would read another program
     from its file: in UTF-7, for example, a comment can end in the middle of a line.
 
     One thread parses at a time: up to Python 3.12 all threads share one count of nested nodes, and :func:`ast.parse`

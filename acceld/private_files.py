@@ -16,7 +16,7 @@ NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, and replace an existing one atomically. Raises UsageError if
+    """Write a file that only its owner can read, and replace an existing one atomically. Raise UsageError if
     that fails.
     """
     part = path.with_name(f"{path.name}.{os.getpid()}.part")

@@ -127,7 +127,7 @@ def best(
     ``shapes`` are the shapes of the arrays that the program will pass, in order: a workload with other shapes does not
     fit. ``chip`` and ``sdk`` (the version of neuronx-cc) are by default those of this machine. Kernels must have passed
     the strict gate and be measured; with ``simulated`` they may also be timed by the simulator. Kernels that ``acceld
-    check --all`` found to be broken do not count. Raises UsageError if no kernel fits and there is no fallback.
+    check --all`` found to be broken do not count. Raise UsageError if no kernel fits and there is no fallback.
 
     The kernel runs with your rights. So the history must be one that this user made on this machine or trusts (``acceld
     config trust --history``). ``trusted`` says that the caller vouches for it, for example after copying it to a

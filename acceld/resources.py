@@ -15,7 +15,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def data_folder(name: str) -> Path:
-    """Return the folder called ``name``: ``prompts`` or ``workloads``. Raises AcceldError if the installation
+    """Return the folder called ``name``: ``prompts`` or ``workloads``. Raise AcceldError if the installation
     lacks it.
     """
     override = os.environ.get("ACCELD_DATA")

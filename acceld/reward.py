@@ -128,7 +128,7 @@ class Scorer:
         """Evaluate answers, and return their scores in the same order.
 
         An answer is a kernel's text, or a model's answer with a code block. ``workloads`` has the workload of
-        each answer. Raises WorkloadError or UsageError if a workload can not be used.
+        each answer. Raise WorkloadError or UsageError if a workload can not be used.
         """
         names = [self._workload] * len(answers) if workloads is None else list(workloads)
         if len(names) != len(answers):

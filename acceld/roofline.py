@@ -27,11 +27,12 @@ SPLIT_PASSES = 3
 """bfloat16 passes of a product whose operands are split in two so that the result keeps float32 accuracy."""
 
 NARROW_TOLERANCE = 1e-3
-"""Least relative tolerance that a product of operands rounded to bfloat16 (about 2e-3 relative) could pass."""
+"""Least relative tolerance that a matrix product of operands rounded to bfloat16 (about 2e-3 relative) could pass."""
 
 
 EIGHT_BIT_TOLERANCE = 2e-2
-"""Least relative tolerance that a product of operands rounded to 8-bit floats (about 4e-2 relative) could pass."""
+"""Least relative tolerance that a matrix product of operands rounded to 8-bit floats (about 4e-2 relative) could pass.
+"""
 
 
 class Work(Protocol):
@@ -95,7 +96,8 @@ PAPER_PEAKS: Mapping[str, Peaks] = {
         float16=79e12,
     ),
 }
-"""The paper's peaks. The rates of products of narrow types are four times the rate of float32, as on the tensor engine.
+"""The paper's peaks. The rates of matrix products of narrow types are four times the rate of float32, as on the tensor
+engine.
 """
 
 
@@ -107,7 +109,7 @@ def peak_source(chip: str) -> str:
 
 
 FLOAT32_PASSES = 4
-"""Passes of a float32 product through the tensor engine's array of 128 x 128."""
+"""Passes of a float32 matrix product through the tensor engine's array of 128 x 128."""
 
 
 REACHED_BYTES_PER_S: Mapping[str, float] = {"trn1": 302e9}
@@ -274,7 +276,7 @@ def _fastest_product(evaluated: Assessed, peaks: Peaks) -> float:
 
 
 def _fewest_passes(evaluated: Assessed) -> float:
-    """Return how many bfloat16 passes a product needs at least to be as accurate as the workload demands."""
+    """Return how many bfloat16 passes a matrix product needs at least to be as accurate as the workload demands."""
     if evaluated.dtype != "float32":
         return 1.0
     if evaluated.precision == "any_within_tolerance" and evaluated.tolerance >= NARROW_TOLERANCE:

@@ -123,7 +123,7 @@ def choose(
     value that fits. A chip on which AWS does not support an API (:data:`acceld.chips.REPORTED_CHIPS`) must be asked
     for, and counts only if no other API fits. ``offered`` are the APIs for which there is a kernel, and ``runs_on``
     the chips that the kernel is for; empty means any. If the default backend measures, the simulator takes its place
-    only if no other backend can measure. Raises UsageError, which names both values, if two values that were asked
+    only if no other backend can measure. Raise UsageError, which names both values, if two values that were asked
     for do not go together.
     """
     for name, value, known in (("backend", backend, TARGETS), ("API", api, APIS), ("chip", chip, CHIPS)):

@@ -70,7 +70,7 @@ class Replaced(torch.nn.Module):
         if unknown:
             raise UsageError(
                 f"{type(module).__name__} has no {', '.join(unknown)}, which {operator.workload.name} takes",
-                hint="name the class's own folder; acceld init --module writes it",
+                hint="give the folder that acceld init --module wrote for this class",
             )
 
     def forward(self, *args: Any, **named: Any) -> Any:
@@ -149,7 +149,7 @@ def _filled(results: Any, arrays: Sequence[torch.Tensor]) -> Any:
 
 
 def _kind(array: Any) -> tuple[Any, ...]:
-    """Return shape and type of an array; an empty result for any other value. A 64-bit type counts as the 32-bit
+    """Return the shape and the type of an array; an empty tuple for any other value. A 64-bit type counts as the 32-bit
     type, because chips have no 64-bit types.
     """
     if not isinstance(array, torch.Tensor):
@@ -170,8 +170,8 @@ def put_back(model: torch.nn.Module, kind: str, folder: str | Path, *, home: str
     A submodule that the model uses in several places is replaced in each and counted once. A submodule inside another
     submodule of the class stays, because the operator of the outer submodule contains it.
 
-    :raises UsageError: the model has no such submodule or is in training mode, or the folder was not made from a module
-        of this class in evaluation mode.
+    Raise UsageError if the model has no such submodule or is in training mode, or if the folder was not made from a
+    module of this class in evaluation mode.
     """
     operator = _operator(load_workload(Path(folder)), home)
     places: dict[str, torch.nn.Module] = {}
@@ -207,7 +207,7 @@ def put_regions(
     whose shapes are those of the folder, and the result takes no other shapes. Operators are those of
     :func:`put_back`.
 
-    :raises UsageError: the model is in training mode, can not be recorded, or lacks one of the regions.
+    Raise UsageError if the model is in training mode, can not be recorded, or lacks one of the regions.
     """
     from acceld.lowering.aten.division import divided
     from acceld.lowering.aten.export import Subject, exported_of, recorded
@@ -273,7 +273,7 @@ def _replace(
 
 
 def _reference(workload: Workload) -> Any:
-    """Return the Python module of a workload's reference. Raises UsageError if the reference was not made from
+    """Return the Python module of a workload's reference. Raise UsageError if the reference was not made from
     a PyTorch module.
     """
     if workload.reference is None:

@@ -31,13 +31,13 @@ def trusted_folders(environ: Mapping[str, str] | None = None) -> frozenset[Path]
 
 
 def trust(folder: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """Trust the acceld.toml in ``folder`` as it is now, and return its path. Raises UsageError if the folder has no
+    """Trust the acceld.toml in ``folder`` as it is now, and return its path. Raise UsageError if the folder has no
     acceld.toml.
     """
     folder = folder.resolve()
     digest = _digest(folder)
     if digest is None:
-        raise UsageError(f"there is no {FILE_NAME} in {folder}", hint=f"Name the folder that holds your {FILE_NAME}.")
+        raise UsageError(f"there is no {FILE_NAME} in {folder}", hint=f"Give the folder that holds your {FILE_NAME}.")
     _write(trust_file(environ), _read(trust_file(environ)) | {str(folder): digest})
     return folder / FILE_NAME
 

@@ -169,7 +169,7 @@ def integrity_page() -> str:
     from acceld.workloads.discovery import find_workloads
 
     head, _, rest = (DOCS / "integrity.md").read_text(encoding="utf-8").partition(FLOOR_BEGIN)
-    lines = ["| workload | transfers us | products us | elements us | fastest published us | times the floor |"]
+    lines = ["| workload | transfers us | matrix products us | elements us | fastest published us | times the floor |"]
     lines.append("|---|---|---|---|---|---|")
     for name, one in find_workloads().items():
         floor = floor_of(one, "trn1")

@@ -101,7 +101,7 @@ _DONE_S = 10.0
 
 
 def check(given: argparse.Namespace) -> Found:
-    """Find the GPU, the driver's library, Triton and torch. Raises DeviceError, with what to do, if one is
+    """Find the GPU, the driver's library, Triton and torch. Raise DeviceError, with what to do, if one is
     missing.
     """
     driver = CudaDriver()

@@ -393,7 +393,7 @@ class Trial:
         return {text: found.get(folder) for text, folder in shaped.items()}
 
     def _points(self, row: Row, shaped: Mapping[str, str]) -> Row:
-        """Return the times of baseline and best kernel at further shapes, as many as there is time for."""
+        """Return the times of the baseline and of the best kernel at further shapes, as many as there is time for."""
         points: Row = {}
         for text, folder in shaped.items():
             if not text:

@@ -97,7 +97,7 @@ class ConsoleView:
     """
     devices: dict[str, DeviceRow] = field(default_factory=dict)
     queue: OrderedDict[int, tuple[int | None, float]] = field(default_factory=OrderedDict)
-    """Run and time of queueing of each waiting candidate, in order of arrival."""
+    """The run of each waiting candidate and the time at which the candidate was queued, in order of arrival."""
     answer: Mapping[str, Any] = field(default_factory=dict)
     """The daemon's newest answer about its queue; empty before the first answer."""
     log: Recent = field(default_factory=lambda: Recent(KEPT_LOG))
@@ -152,7 +152,7 @@ class ConsoleView:
         return made
 
     def take_queue(self, answer: Mapping[str, Any]) -> None:
-        """Replace devices and queue by what the daemon says of them.
+        """Replace the devices and the queue by what the daemon says of them.
 
         The daemon's answer includes what happened before this console connected, and nothing of an earlier
         daemon.

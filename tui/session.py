@@ -123,7 +123,7 @@ class Session:
         return [alert for event in fresh if (alert := alert_of(event)) is not None]
 
     async def connect(self) -> None:
-        """Read the list of runs and the newest events. Raises DaemonError if there is no answer."""
+        """Read the list of runs and the newest events. Raise DaemonError if there is no answer."""
         self.hello = await self.client.get("/v1/hello")
         seq = int(self.hello.get("last_seq") or 0)
         answer = await self.client.get("/v1/runs", limit=500)
@@ -155,7 +155,7 @@ class Session:
             self.select(self.run)
 
     async def ask_queue(self) -> None:
-        """Read the state of the daemon's devices and queue. Raises DaemonError if there is no answer."""
+        """Read the state of the daemon's devices and queue. Raise DaemonError if there is no answer."""
         self.live.take_queue(await self.client.get("/v1/queue"))
 
     def lose(self) -> None:

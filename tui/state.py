@@ -385,8 +385,8 @@ class RunView:
         return self.best is not None and candidate.latency_us < self.best.latency_us * (1 - least / 100)
 
     def speedup_of(self, candidate: CandidateView) -> float | None:
-        """Return a candidate's speed-up over the baseline: as its event states it, else as the ratio of the
-        latencies.
+        """Return a candidate's speed-up over the baseline: as its event states it, else as the ratio of the two
+        latencies; None if one of these is not known.
         """
         if candidate.speedup is not None:
             return candidate.speedup

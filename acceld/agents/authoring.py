@@ -37,8 +37,8 @@ def made(places: Places, folder: str, reference: str, arguments: Sequence[str], 
     Tracing the reference runs its code with the user's rights. So the reference must first pass the policy for numpy
     sources.
 
-    :raises UsageError: something is wrong, or the reference does not run. The error numbers every fault, and nothing
-    is written.
+    Raise UsageError, with every fault numbered, if an argument is wrong or the reference does not run. Nothing is
+    written then.
     """
     wrong: list[str] = []
     path = None

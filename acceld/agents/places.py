@@ -27,14 +27,16 @@ class Places:
     config: Config
 
     def file(self, text: str) -> Path:
-        """Return the path of an existing file below a root, with links resolved. Raise UsageError for any other path."""
+        """Return the path ``text`` with links resolved, if it is that of an existing file below a root. Raise
+        UsageError for any other path.
+        """
         path = self._inside(text)
         if not path.is_file():
             raise UsageError(f"there is no file {text!r}", hint=f"paths must lie below {self._named()}")
         return path
 
     def kernel_file(self, text: str) -> Path:
-        """Return the path of a kernel's file below a root. Raise UsageError for any other path."""
+        """Return the path ``text`` if it is that of a kernel's file below a root. Raise UsageError for any other path."""
         path = self.file(text)
         if path.suffix not in SUFFIXES:
             raise UsageError(f"{text!r} is not a kernel", hint="a kernel is a .py file, or a .c file for the host")
@@ -67,7 +69,9 @@ class Places:
         return [str(one.relative_to(self.roots[0])) if one.is_relative_to(self.roots[0]) else str(one) for one in found]
 
     def new_folder(self, text: str) -> Path:
-        """Return the path of a folder below a root that does not exist yet. Raise UsageError for any other path."""
+        """Return the path ``text`` if it is that of a folder below a root that does not exist yet. Raise UsageError for
+        any other path.
+        """
         path = self._inside(text)
         if path.exists() or path in self.roots:
             raise UsageError(f"there is a folder or file {text!r} already", hint="choose another name")
@@ -76,7 +80,7 @@ class Places:
     def kernel(self, source: str, path: str, api: str, found: Workload | None) -> Kernel:
         """Return an agent's kernel, which is not trusted. Entry, grid and LNC are those of its workload.
 
-        Raises UsageError unless either ``source`` or ``path`` is given, and the text is not too long.
+        Raise UsageError unless either ``source`` or ``path`` is given, and the text is not too long.
         """
         if bool(source) == bool(path):
             raise UsageError("give the kernel as source, or the path of its file", hint="one of the two")

@@ -223,7 +223,7 @@ class Toolbox:
     async def evaluate_kernels(
         self, *, kernels: Sequence[Mapping[str, str]], strict: bool = False, chip: str = "", report: Report = _quiet
     ) -> Json:
-        """Return one line for each kernel: first those that pass, the fastest first, then the others."""
+        """Return one line for each kernel: first those that pass, the fastest first, then those that fail."""
         if not 1 <= len(kernels) <= MOST_KERNELS:
             raise UsageError(f"give 1 to {MOST_KERNELS} kernels", hint="more go into several calls")
         gate, done = Gate.STRICT if strict else Gate.SEARCH, 0
@@ -354,7 +354,7 @@ class Toolbox:
     ) -> Json:
         """Write a run's best kernel, or the agent's own, over a file. The old text is copied beside it.
 
-        Raises UsageError if the kernel has not passed the strict gate, is no drop-in replacement for the file, does not
+        Raise UsageError if the kernel has not passed the strict gate, is no drop-in replacement for the file, does not
         pass now, or is no certain or likely gain; ``even_if_tied`` allows a tie. A run's kernel is compared with the
         run's baseline, the agent's own kernel with the text in the file.
         """
@@ -443,7 +443,7 @@ class Toolbox:
     ) -> Json:
         """Write a workload folder from a reference. If the reference can be lowered, add a first kernel and time it.
 
-        Raises UsageError with everything that is wrong.
+        Raise UsageError with everything that is wrong.
         """
         made = await asyncio.to_thread(authoring.made, self.places, folder, reference, arguments, precision)
         found = await self._workload(str(made.folder))

@@ -50,7 +50,7 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
 
 
 def number_of(text: str, letter: str) -> int:
-    """Return 12 for the text ``r12`` or ``12``, where ``r`` is ``letter``. Raises UsageError for any other text."""
+    """Return 12 for the text ``r12`` or ``12``, where ``r`` is ``letter``. Raise UsageError for any other text."""
     match = re.fullmatch(rf"{letter}?([0-9]{{1,15}})", text)
     if match is None:
         kind = KINDS[letter]

@@ -26,7 +26,7 @@ def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]
 
     A value with a name goes to the parameter of that name. Arrays without a name go to the remaining parameters
     in order. A parameter without a value that stands before one with a value takes its default, which must be a
-    number. Raises UsageError for an unknown name, for a name that is given twice, and for a parameter that
+    number. Raise UsageError for an unknown name, for a name that is given twice, and for a parameter that
     remains without a value.
     """
     named: dict[str, Value] = {}
@@ -56,7 +56,7 @@ def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]
 def by_signature(kernel: Kernel, given: Sequence[DraftArgument]) -> list[DraftArgument]:
     """Return the drafted arguments in the order of the kernel's parameters, with the parameters' names.
 
-    Arguments without a name go to the remaining parameters in order. Raises UsageError for an unknown name, for
+    Arguments without a name go to the remaining parameters in order. Raise UsageError for an unknown name, for
     more arguments than parameters, and for a parameter that has neither a value nor a default.
     """
     parameters = _parameters(kernel)

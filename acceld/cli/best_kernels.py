@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def best_kernel(home: str | None, what: str, chip: str | None) -> BestKernel:
-    """Return the best kernel of a run or a workload, which ``what`` names. Raises UsageError if no best kernel is
+    """Return the best kernel of a run or a workload, which ``what`` names. Raise UsageError if no best kernel is
     stored.
     """
     with reading(home) as history:

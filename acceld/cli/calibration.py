@@ -131,7 +131,7 @@ def from_file(path: Path, settings: config.Config) -> Iterator[Measurement]:
 
     Each line is an object with ``kernel`` (a path from the file's folder), ``latency_us``, ``chip`` and
     ``api``. It names a ``workload``, or has ``args`` and ``scalars`` as ``acceld profile`` takes them. It may
-    have ``entry`` and ``sdk``. Raises UsageError, with the line's number, for any other line.
+    have ``entry`` and ``sdk``. Raise UsageError, with the line's number, for any other line.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -48,7 +48,7 @@ class History:
 
 @contextmanager
 def reading(home: str | None) -> Iterator[History]:
-    """Yield the history of a state folder while the block runs. Raises UsageError if there is no history yet."""
+    """Yield the history of a state folder while the block runs. Raise UsageError if there is no history yet."""
     found = find_home(home)
     if found.daemon() is not None:
         yield History(Client(found), found.database)
@@ -61,7 +61,7 @@ def reading(home: str | None) -> Iterator[History]:
 @contextmanager
 def history_file(home: str | None) -> Iterator[sqlite3.Connection]:
     """Yield a read-only connection to a state folder's database file, which does not disturb a running daemon.
-    Raises UsageError if there is no file.
+    Raise UsageError if there is no file.
     """
     from acceld.store.connection import connect_reader
 
@@ -83,7 +83,7 @@ def records(home: str | None, sql: str, parameters: Sequence[Any] = (), **limits
 def run_number(home: str | None, text: str) -> int:
     """Return the id of the run that ``r12``, ``12`` or a name means; of several runs with the name, the newest.
 
-    Raises UsageError if no run has the name.
+    Raise UsageError if no run has the name.
     """
     named = None if re.fullmatch(r"r?[0-9]+", text) else run_named(home, text)
     if named is None and re.fullmatch(r"[cie][0-9]+", text):
@@ -105,7 +105,7 @@ def run_numbers(home: str | None, texts: Iterable[str]) -> list[int]:
 def check_history(home: Home) -> None:
     """Raise UsageError if a state folder has no database file."""
     if home.path.exists() and not home.path.is_dir():
-        raise UsageError(f"{home.path} is a file, not a state folder", hint="name a folder: --home DIR")
+        raise UsageError(f"{home.path} is a file, not a state folder", hint="give a folder: --home DIR")
     if not home.database.is_file():
         raise UsageError(f"there is no history in {home.path} yet", hint="acceld optimize WORKLOAD begins one")
 

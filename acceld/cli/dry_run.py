@@ -35,7 +35,7 @@ FIRST_LENGTH = 3
 
 
 def dry_run(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> int:
-    """Print the expected calls, tokens, USD, device hours and time of a run. Raises ConfigError if its models
+    """Print the expected calls, tokens, USD, device hours and time of a run. Raise ConfigError if its models
     can not be used.
     """
     found, tokens_by_model = _forecast(spec, settings, home)

@@ -38,7 +38,7 @@ def place_of(
 
     A kernel that is still to be lowered from a reference, and a workload whose first kernel is for the current API, get
     that API unless another one is configured (:func:`acceld.targets.default_choice`). With ``unwritten``, models write
-    the workload's first kernel, so it needs none for the API. Raises UsageError if values that
+    the workload's first kernel, so it needs none for the API. Raise UsageError if values that
     were asked for contradict each other.
     """
     own = path is not None and path.suffix in SUFFIXES
@@ -74,7 +74,7 @@ def workload_of(path: Path, name: str | None, settings: config.Config) -> Worklo
 
 
 def baseline_of(found: Workload, api: str) -> Path:
-    """Return the file of a workload's baseline for an API. Raises UsageError if the workload has no baseline for that
+    """Return the file of a workload's baseline for an API. Raise UsageError if the workload has no baseline for that
     API.
     """
     if api not in found.baselines:
@@ -92,7 +92,7 @@ def baseline_of(found: Workload, api: str) -> Path:
 
 
 def parsed_kernel(path: Path, *, api: str, exit_code: int = UsageError.exit_code, **launch: Any) -> Kernel:
-    """Return the kernel in a file. Raises UsageError with ``exit_code`` if the file is Python by its name and
+    """Return the kernel in a file. Raise UsageError with ``exit_code`` if the file is Python by its name and
     can not be parsed or is no kernel.
     """
     kernel = load_kernel(path, api=api, **launch)

@@ -149,7 +149,7 @@ def _text(path: Path, where: str = "") -> str:
         raise UsageError(f"{where}{path} is not text in UTF-8", hint="save the file as UTF-8") from error
     except OSError as error:
         raise UsageError(
-            f"{where}{path} can not be read: {error.strerror}", hint="name a file that exists and that you may read"
+            f"{where}{path} can not be read: {error.strerror}", hint="give a file that exists and that you may read"
         ) from error
 
 
@@ -162,7 +162,7 @@ def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
     try:
         raw = out.read_bytes()
     except OSError as error:
-        raise UsageError(f"can not read {out}: {error.strerror}", hint="name another file with --out") from error
+        raise UsageError(f"can not read {out}: {error.strerror}", hint="give another file with --out") from error
     whole = raw[: raw.rfind(b"\n") + 1]
     try:
         records = [json.loads(line) for line in whole.splitlines()]
@@ -234,7 +234,7 @@ def _ask(home: Home, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _one(home: Home, item: Item, baselines: _Baselines) -> dict[str, Any]:
-    """Return the result of one kernel. Raises DaemonError if the daemon is lost; then nothing is written for
+    """Return the result of one kernel. Raise DaemonError if the daemon is lost; then nothing is written for
     the kernel, so that the next call evaluates it.
     """
     record: dict[str, Any] = {"id": item.id, "workload": item.body["workload"]}

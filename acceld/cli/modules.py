@@ -49,7 +49,7 @@ def refuse_module(arguments: argparse.Namespace, why: str) -> None:
     """Raise UsageError, with the reason ``why``, if an option of :func:`add_module` is given."""
     unused = [f"--{name}" for name in ("arg", "scalar", "init", "dtype") if getattr(arguments, name)]
     if unused:
-        raise UsageError(f"{', '.join(unused)} describes a module, and {why}", hint="name a module, PKG.MOD:CLASS")
+        raise UsageError(f"{', '.join(unused)} describes a module, and {why}", hint="give a module, PKG.MOD:CLASS")
 
 
 def _settings(words: Sequence[str]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def described(given: Sequence[DraftArgument]) -> tuple[Mapping[str, Any], ...]:
 
 
 def module_reference(request: ModuleRequest) -> ModuleReference:
-    """Return the numpy reference of a module. Raises UsageError if the module can not be written as a numpy
+    """Return the numpy reference of a module. Raise UsageError if the module can not be written as a numpy
     reference.
     """
     (found,) = module_references([request])
@@ -95,7 +95,7 @@ def write_module_workload(found: ModuleReference, folder: Path, *, name: str) ->
     """Write the workload of a module's reference to a new folder, and return the kernels that were lowered from
     it.
 
-    :raises UsageError: the folder can not be written.
+    Raise UsageError if the folder can not be written.
     """
     given = [DraftArgument(one.name, one.shape, one.dtype, absolute=one.absolute) for one in found.arguments]
     with tempfile.TemporaryDirectory() as place:

@@ -34,7 +34,7 @@ def answer(arguments: argparse.Namespace, value: dict[str, Any], text: str) -> i
 
 
 def write_file(path: Path, text: str, *, mode: str = "w") -> None:
-    """Write ``text`` to a file that a person named. Raises UsageError if it can not be written."""
+    """Write ``text`` to a file that a person named. Raise UsageError if it can not be written."""
     try:
         with path.open(mode, encoding="utf-8") as file:
             file.write(text)

@@ -1,4 +1,4 @@
-"""Lower first kernels from references, for workloads without a kernel and for new workload folders."""
+"""Lower references to kernels: the first kernels of workloads without one, and of new workload folders."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def reference_workload(
     ``judge`` is called with a new folder before it gets its final path, and may change its workload.toml. It returns
     a function, which is called with the final path and tells the user what was found.
 
-    :raises UsageError: there is no such file, or the folder can not be written. :raises WorkloadError: the reference
+    Raise UsageError if there is no such file, or if the folder can not be written. Raise WorkloadError if the reference
     can not be run.
     """
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"can not read {path}: {error.strerror}", hint="name a file that you may read") from error
+        raise UsageError(f"can not read {path}: {error.strerror}", hint="give a file that you may read") from error
     digest = hashlib.sha256(text + repr(given).encode()).hexdigest()[:8]
     folder = place / f"{path.stem}-{digest}"
     if (folder / "workload.toml").is_file():
@@ -66,7 +66,7 @@ def write_reference_workload(
     Print a message for each API without a kernel. Messages name the file ``shown`` in place of ``path``, if ``path``
     is a temporary file.
 
-    :raises UsageError: the folder can not be written. :raises WorkloadError: the reference can not be run.
+    Raise UsageError if the folder can not be written, WorkloadError if the reference can not be run.
     """
     facts = drafts.reference_facts(path, given)
     say_surprises(shown or path, facts)
@@ -98,7 +98,7 @@ def write_lowered_workload(
 
     Print a message for each API without a kernel. Messages name the file ``shown``, or ``path``.
 
-    :raises UsageError: the folder can not be written. :raises WorkloadError: the reference can not be traced.
+    Raise UsageError if the folder can not be written, WorkloadError if the reference can not be traced.
     """
     lowered = drafts.write_reference_folder(path, facts, given, folder, name=name)
     for why in dict.fromkeys(lowered.refused.values()):
@@ -113,7 +113,7 @@ def lowered_root(found: Workload, api: str, *, hidden: bool) -> Kernel | None:
     If no such kernel can be lowered, print the reason and return None. With ``hidden`` the kernel also supports
     the shapes of ``[[hidden]]``; they can then be read in its text.
 
-    :raises WorkloadError: the reference can not be run.
+    Raise WorkloadError if the reference can not be run.
     """
     if found.reference is None or api not in API_CHIPS:
         return None
@@ -131,7 +131,7 @@ def first_kernel(found: Workload, api: str) -> tuple[Path, Kernel] | None:
     The kernel is lowered from the reference. The path is the one that the kernel would have in the workload's folder.
     Return None if the workload has a baseline, or if no kernel was lowered.
 
-    :raises WorkloadError: the reference can not be run.
+    Raise WorkloadError if the reference can not be run.
     """
     kernel = None if found.baselines else lowered_root(found, api, hidden=True)
     if kernel is None:

@@ -56,7 +56,7 @@ class RemoteDaemon:
 
     def address(self) -> Address:
         """Return the socket and the token of the daemon that runs now: a restarted daemon has a new socket and token.
-        Raises DaemonError if no daemon runs.
+        Raise DaemonError if no daemon runs.
         """
         found = subprocess.run(
             ["ssh", "-o", "BatchMode=yes", self._destination, self._ask], capture_output=True, text=True, check=False

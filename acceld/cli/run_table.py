@@ -133,7 +133,7 @@ def _why_empty(arguments: argparse.Namespace) -> str:
 def moment(text: str, now: float | None = None) -> float:
     """Return the seconds since the epoch of a date, or of a time span ago such as ``7d``, ``12h`` or ``30m``.
 
-    Raises UsageError for any other text.
+    Raise UsageError for any other text.
     """
     span = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", text)
     if span:

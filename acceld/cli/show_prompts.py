@@ -60,7 +60,7 @@ class Unsent:
 
 
 def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> int:
-    """Print the first prompt of each role. Raises UsageError if the run's proposer sends no prompts."""
+    """Print the first prompt of each role. Raise UsageError if the run's proposer sends no prompts."""
     if not PROPOSERS[spec.proposer].asks_models:
         raise UsageError(
             f"the proposer {spec.proposer} sends no prompts to models, so there are none to show",

@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _history(arguments: argparse.Namespace, home: Home) -> int:
     """Trust a state folder with its present content, or withdraw the trust. Return the exit code.
 
-    Raises UsageError if the folder does not exist, is a link, or belongs to another user.
+    Raise UsageError if the folder does not exist, is a link, or belongs to another user.
     """
     if arguments.remove:
         was = origins.disown(home.path)
@@ -46,7 +46,7 @@ def _history(arguments: argparse.Namespace, home: Home) -> int:
     if not home.path.is_dir() or home.path.is_symlink() or home.path.stat().st_uid != os.getuid():
         raise UsageError(
             f"{home.path} is no folder, or a link, or belongs to another user",
-            hint="Name the folder that holds acceld.db.",
+            hint="Give the folder that holds acceld.db.",
         )
     if not origins.is_ours(home.path):
         origins.adopt(home.path)

@@ -140,7 +140,7 @@ class _Cluster:
         return key
 
     async def ask(self, actor: str, method: str, *arguments: object) -> Any:
-        """Return a host's answer to a call. Raises HostLostError if the host is gone, or the error that the host
+        """Return a host's answer to a call. Raise HostLostError if the host is gone, or the error that the host
         returned.
         """
         served = self._actors.get(actor)

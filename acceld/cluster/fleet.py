@@ -127,7 +127,7 @@ class Fleet:
     async def start(self) -> None:
         """Begin to look for hosts. Evaluations wait until the cluster answers.
 
-        Raises DeviceError if software for the cluster is missing on this machine.
+        Raise DeviceError if software for the cluster is missing on this machine.
         """
         await self._hosts.start()
         looked = asyncio.Event()
@@ -212,7 +212,7 @@ class Fleet:
     async def undrain(self, name: str) -> None:
         """Send work again to a host that was drained or set aside, and evaluate the canaries on the host again.
 
-        Raises UsageError if the host is unknown, does not answer, or has other versions than the daemon.
+        Raise UsageError if the host is unknown, does not answer, or has other versions than the daemon.
         """
         seat = self._seat(name)
         if seat.standing is Standing.SILENT:

@@ -69,7 +69,7 @@ class Host(Protocol):
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
         """Return the evaluation of a request made by :func:`packed`.
 
-        Raises MissingError if a text or workload is neither stored on the host nor in ``contents``.
+        Raise MissingError if a text or workload is neither stored on the host nor in ``contents``.
         """
         ...
 
@@ -93,7 +93,7 @@ class Hosts(Protocol):
         """Return the hosts by name. A host that was restarted is a new object. ``wanted`` is the number of hosts to
         ask for.
 
-        Connects first if there is no connection. Raises HostLostError if the cluster does not answer.
+        Connects first if there is no connection. Raise HostLostError if the cluster does not answer.
         """
         ...
 

@@ -80,7 +80,7 @@ class RayHosts:
     async def found(self, wanted: int) -> Mapping[str, Host]:
         """Return the hosts by name. A child that has ended, or has lost the cluster, is replaced first.
 
-        Raises HostLostError if the cluster does not answer.
+        Raise HostLostError if the cluster does not answer.
         """
         if self._bridge is None or self._bridge.ended or self._failed >= _TRIES:
             await self.close()

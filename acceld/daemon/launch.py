@@ -20,7 +20,7 @@ START_S = 30.0
 def launch(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = START_S) -> dict[str, Any]:
     """Start a daemon in the background, wait until it serves, and return its self-description.
 
-    Raises AcceldError with the daemon's own message and exit code if the daemon does not start.
+    Raise AcceldError with the daemon's own message and exit code if the daemon does not start.
     """
     home.prepare()
     reading, writing = os.pipe()
@@ -65,7 +65,7 @@ def launch(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = S
 def ensure(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = START_S) -> dict[str, Any]:
     """Return the self-description of the daemon of ``home``. Start a daemon if none runs.
 
-    Raises DaemonError if a running daemon does not answer, and the errors of :func:`launch`.
+    Raise DaemonError if a running daemon does not answer, and the errors of :func:`launch`.
     """
     deadline = time.monotonic() + timeout_s
     while True:

@@ -30,7 +30,7 @@ def request_of(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
     Without ``kernel`` the request is for the workload's baseline for ``api``. ``against`` lists kernels, or the word
     ``baseline``; a device times them interleaved with the kernel. A request with an ``id`` is one of many: it waits
     behind single requests, and takes entry and grid from the workload. A request with ``arguments`` has no workload,
-    and its kernel is only timed by the simulator. Raises UsageError for a bad field, WorkloadError for an unknown
+    and its kernel is only timed by the simulator. Raise UsageError for a bad field, WorkloadError for an unknown
     workload.
     """
     if "arguments" in asked:

@@ -141,7 +141,7 @@ class RunQueue:
         """Cancel a run, and return a message about it. A run that waits ends at once. A run that searches ends when
         its current evaluations are done.
 
-        Raises ConflictError if the run has ended.
+        Raise ConflictError if the run has ended.
         """
         control = self._controls.get(run)
         record = await self._store.read(load_run, run)

@@ -385,7 +385,7 @@ class Daemon:
     async def submit(self, spec: Mapping[str, Any]) -> int:
         """Start a run, and return its id.
 
-        Raises UsageError for a specification that can not be used, ConflictError if the daemon is stopping.
+        Raise UsageError for a specification that can not be used, ConflictError if the daemon is stopping.
         """
         if self._state == "stopping":
             raise ConflictError(
@@ -415,7 +415,9 @@ class Daemon:
             await self.store.change(write_event, Watch(str(found.path), STAGE, found.text, True))
 
     async def act(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
-        """Steer a run, and return a message about the action. Raise AcceldError if the action is refused."""
+        """Steer a run for the person or program ``by``, and return a message about the action. Raise AcceldError if the
+        action is refused.
+        """
         self._touch()
         steering.check(action, arguments)
         record = await self.store.read(load_run, run)

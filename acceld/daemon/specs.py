@@ -120,7 +120,7 @@ def kernel(asked: Any, api: str | None, otherwise: str) -> Kernel:
 
     The kernel is trusted, so it may import anything, unless the request says that it is not. Its API is taken from
     the first of these that gives one: the request's field ``api``, the argument ``api``, the kernel's imports,
-    ``otherwise``. Raises UsageError for a bad field.
+    ``otherwise``. Raise UsageError for a bad field.
     """
     if not isinstance(asked, Mapping):
         raise UsageError(

@@ -103,7 +103,7 @@ def card(
         "|---|" + "---|" * len(FAMILIES),
         "| programs | " + " | ".join(str(families[name]) for name in FAMILIES) + " |",
         "",
-        "| size | programs | rows | columns | columns of products | heads | keys |",
+        "| size | programs | rows | columns | columns of matrix products | heads | keys |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, size in SIZES.items():

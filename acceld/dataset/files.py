@@ -116,7 +116,9 @@ def _candidate(
 
 
 def _plan(program: Program, pair: Pair, number: int) -> Plan | None:
-    """Return the plan that leads from the slow kernel of a pair to the fast one; None if no single change leads there."""
+    """Return the plan, with the id ``number``, that leads from the slow kernel of a pair to the fast one; None if no
+    single change leads there.
+    """
     slow, fast = program.members[pair.slow], program.members[pair.fast]
     rules = fast.rules_since(slow)
     if rules is not None:

@@ -25,7 +25,7 @@ class Journal:
         """Open the journal of a folder; create the journal if the folder has none. ``basis`` names everything on which
         each program depends, such as the version of acceld.
 
-        Raises UsageError if the folder holds something else, was begun with another basis, or is in use by another
+        Raise UsageError if the folder holds something else, was begun with another basis, or is in use by another
         process.
         """
         place = folder / FILE

@@ -23,7 +23,7 @@ class Size:
     rows: Sequence[int]
     columns: Sequence[int]
     inner: Sequence[int]
-    """Columns of an operand of a product."""
+    """Columns of a matrix product's result, where a step of the program chooses them."""
     heads: Sequence[int]
     keys: Sequence[int]
     head: Sequence[int]

@@ -14,7 +14,7 @@ TARGETS = {"nki_legacy": "trn1", "nki": "trn2"}
 def baseline_kernel(found: Workload, api: str) -> Kernel:
     """Return the workload's baseline kernel for an API, together with the files that this kernel imports.
 
-    Raises WorkloadError if the workload has no baseline for the API.
+    Raise WorkloadError if the workload has no baseline for the API.
     """
     path = found.baselines.get(api)
     if path is None:
@@ -29,7 +29,7 @@ def baseline_kernel(found: Workload, api: str) -> Kernel:
 def oracle_kernel(found: Workload) -> tuple[Kernel, str]:
     """Return the baseline kernel whose outputs stand in for a missing numpy reference, and the chip to trace it for.
 
-    Raises WorkloadError if the workload has neither a reference nor an NKI baseline.
+    Raise WorkloadError if the workload has neither a reference nor an NKI baseline.
     """
     for api, chip in TARGETS.items():
         if api in found.baselines:

@@ -111,7 +111,7 @@ def paired(
 
     ``candidate`` and ``competitor`` have one list of samples per session. Sample i of one kernel is divided by
     sample i of the other kernel, so that drift over time cancels out. All samples are positive and in the unit
-    of ``resolution``. If one list of a session is longer, its last samples are left out. Raises ValueError if
+    of ``resolution``. If one list of a session is longer, its last samples are left out. Raise ValueError if
     the numbers of sessions differ.
     """
     import numpy as np

@@ -82,7 +82,7 @@ class OrderedEvaluator(ABC, Generic[C]):
     async def start(self) -> None:
         """Find the devices and the sandbox level, and start the child processes.
 
-        Raises DeviceError if something is missing, or if the sandbox level is below the configured level.
+        Raise DeviceError if something is missing, or if the sandbox level is below the configured level.
         """
         slots = await self.find_slots()
         self._queue = SlotQueue(slots, self._config.queue_size)
@@ -124,9 +124,9 @@ class OrderedEvaluator(ABC, Generic[C]):
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Wait for a slot, evaluate a candidate and return the result.
 
-        Raises WorkloadError if the workload can not be used. Raises UsageError if this device can not time a
-        kernel without a workload. Raises DeviceError if something is missing here or the sandbox is too weak
-        for untrusted code. Raises SandboxError if the sandbox itself failed.
+        Raise WorkloadError if the workload can not be used. Raise UsageError if this device can not time a
+        kernel without a workload. Raise DeviceError if something is missing here or the sandbox is too weak
+        for untrusted code. Raise SandboxError if the sandbox itself failed.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -180,7 +180,7 @@ class OrderedEvaluator(ABC, Generic[C]):
     async def _refuse(self, kernel: Kernel) -> Failed | None:
         """Return a failure if the kernel's code must not run; None if the code may run.
 
-        Raises DeviceError if the code is untrusted, no sandbox works, and ``allow_unsandboxed`` is off.
+        Raise DeviceError if the code is untrusted, no sandbox works, and ``allow_unsandboxed`` is off.
         """
         assert self.report is not None
         if kernel.trusted:
@@ -230,7 +230,7 @@ class OrderedEvaluator(ABC, Generic[C]):
     async def find_slots(self) -> int:
         """Find the devices, and return how many evaluations may run at the same time.
 
-        Raises DeviceError if there is no device.
+        Raise DeviceError if there is no device.
         """
         return slots_of(self._config)
 
@@ -255,7 +255,7 @@ class OrderedEvaluator(ABC, Generic[C]):
     async def time_alone(self, request: EvaluationRequest, arguments: Arguments) -> Evaluation:
         """Time a kernel that has no workload, and return the result.
 
-        Raises UsageError on a device that needs a workload, which is the default.
+        Raise UsageError on a device that needs a workload, which is the default.
         """
         raise UsageError(
             f"backend {self.backend} can not time a kernel without a workload",
@@ -264,7 +264,7 @@ class OrderedEvaluator(ABC, Generic[C]):
 
     @abstractmethod
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> C:
-        """Return the state of a new evaluation. Raises UsageError or DeviceError if this device can not serve
+        """Return the state of a new evaluation. Raise UsageError or DeviceError if this device can not serve
         the request.
         """
 

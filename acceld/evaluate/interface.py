@@ -135,7 +135,7 @@ class Evaluator(Protocol):
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Wait for a free slot, evaluate the candidate of the request, and return the result.
 
-        Raises DeviceError if no device can evaluate the candidate, UsageError if the workload can not be used.
+        Raise DeviceError if no device can evaluate the candidate, UsageError if the workload can not be used.
         """
         ...
 

@@ -92,7 +92,7 @@ class Judge(Protocol):
 def find_judge(config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> Judge | None:
     """Return the second judge of this machine; None if the machine has no second judge, or if second opinions are off.
 
-    Raises DeviceError if the configuration requires second opinions and there is no judge.
+    Raise DeviceError if the configuration requires second opinions and there is no judge.
     """
     if config.second_opinion == "off":
         return None

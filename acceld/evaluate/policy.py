@@ -147,7 +147,7 @@ def check(text: str, filename: str = "kernel.py", *, library: frozenset[str] = N
 def canonical(text: str) -> str:
     """Return a text that is equal for all sources that differ only in comments, formatting and line numbers.
 
-    Raises ValueError if the source is not valid Python.
+    Raise ValueError if the source is not valid Python.
     """
     try:
         return ast.dump(parse(text), include_attributes=False)

@@ -72,7 +72,7 @@ class SlotQueue:
 
     @asynccontextmanager
     async def place(self, priority: int) -> AsyncIterator[int]:
-        """Wait for a slot, lend it to the block, and yield its number. Raises CancelledError once the queue is
+        """Wait for a slot, lend it to the block, and yield its number. Raise CancelledError once the queue is
         closed.
         """
         async with self._submitters:

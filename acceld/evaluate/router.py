@@ -29,7 +29,7 @@ class Router:
     async def ready(self, backend: str) -> Evaluator:
         """Return the evaluator of a backend, and start it before if necessary.
 
-        Raises UsageError for an unknown backend, DeviceError if the backend can not work on this machine.
+        Raise UsageError for an unknown backend, DeviceError if the backend can not work on this machine.
         """
         if backend in self._started:
             # A started backend does not wait for another backend that is starting, which can take minutes.

@@ -127,7 +127,7 @@ def run_filter(request: web.Request) -> int | None:
     """Return the number of the run that ``run`` in the query names, such as 12 for ``12`` or ``r12``; None without
     ``run``.
 
-    Raises UsageError for anything else.
+    Raise UsageError for anything else.
     """
     text = request.query.get("run", "")
     if not text:

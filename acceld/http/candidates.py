@@ -43,7 +43,7 @@ async def get_diff(request: web.Request) -> web.Response:
 def diff(connection: sqlite3.Connection, candidate: int, against: str) -> dict[str, object]:
     """Return the unified diff from ``against`` (parent, baseline, best or an id) to ``candidate``, with both ids.
 
-    Raises NotFoundError for an unknown candidate, UsageError for another word in ``against``.
+    Raise NotFoundError for an unknown candidate, UsageError for another word in ``against``.
     """
     row = the_row(
         connection,

@@ -48,7 +48,7 @@ class Control(Protocol):
         ...
 
     async def queue(self) -> Json:
-        """Return running and waiting evaluations, model calls under way, and devices."""
+        """Return the running and the waiting evaluations, the model calls under way, and the devices."""
         ...
 
     async def hosts(self) -> list[Json]:
@@ -68,7 +68,7 @@ class Control(Protocol):
         ...
 
     async def act(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
-        """Steer a run, and return a message about the action."""
+        """Steer a run for the person or program ``by``, and return a message about the action."""
         ...
 
     def steering(self, run: int) -> Json:

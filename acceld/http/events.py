@@ -125,7 +125,7 @@ async def _listen(stream: web.WebSocketResponse) -> None:
 async def _send(stream: web.WebSocketResponse, reading: Reading, progress: list[int], run: int | None) -> None:
     """Send events in batches until the daemon stops. ``progress`` holds the number of the last event sent.
 
-    Raises TimeoutError if the client reads nothing for ``SEND_S`` seconds.
+    Raise TimeoutError if the client reads nothing for ``SEND_S`` seconds.
     """
     async for batch in reading.pages(progress[0]):
         chosen = [event_json(event) for event in batch if run is None or event.run in (run, None)]

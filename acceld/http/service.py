@@ -51,7 +51,7 @@ async def get_ready(request: web.Request) -> web.Response:
 
 
 async def get_queue(request: web.Request) -> web.Response:
-    """Return running and waiting evaluations, the model calls under way, and the devices."""
+    """Return the running and the waiting evaluations, the model calls under way, and the devices."""
     control = request.app[CONTROL]
     if control is not None:
         return answer(await control.queue())
@@ -83,8 +83,8 @@ async def get_logs(request: web.Request) -> web.Response:
 def log_lines(place: Path, after: int, limit: int, level: str = "debug") -> tuple[list[dict[str, Any]], int]:
     """Return lines of the daemon's log, parsed, and the byte position behind them.
 
-    Reading begins at the byte position ``after``; -1 stands for the newest ``limit`` lines. If the position is beyond
-    the end, the log was rotated, and reading begins at the start.
+    Lines below the ``level`` are left out. Reading begins at the byte position ``after``; -1 stands for the newest
+    ``limit`` lines. If the position is beyond the end, the log was rotated, and reading begins at the start.
     """
     least = LEVELS.index(level)
     found: list[dict[str, Any]] = []

@@ -21,7 +21,7 @@ COUNT_DIGITS = 15
 
 
 def record(value: Any) -> dict[str, Any]:
-    """Return a piece of an answer, an object of an SDK or a JSON value, as a dict. Raises LLMEmpty for other values."""
+    """Return a piece of an answer, an object of an SDK or a JSON value, as a dict. Raise LLMEmpty for other values."""
     found = value.model_dump(warnings=False) if hasattr(value, "model_dump") else value
     if not isinstance(found, Mapping):
         raise LLMEmpty(f"a piece of the answer is {type(found).__name__}, not a JSON object")
@@ -61,7 +61,7 @@ def finished(request: CompletionRequest, watch: DeadlineWatch, name: str, answer
     """Return the completed answer of the model called ``name``. If the provider reported no token counts, the counts
     are estimated.
 
-    :raises LLMError: the answer has no text, was withheld, or broke off. The error carries the tokens used.
+    Raise LLMError, with the tokens used, if the answer has no text, was withheld, or broke off.
     """
     text, reasoning, stopped = "".join(answer.text), "".join(answer.reasoning), answer.stopped
     error: LLMError | None = None

@@ -68,7 +68,7 @@ class BatchProvider(Protocol):
         ...
 
     def read(self, request: CompletionRequest, raw: Mapping[str, Any]) -> Completion:
-        """Return the completion in a raw answer. Raises LLMError if the answer holds no completion."""
+        """Return the completion in a raw answer. Raise LLMError if the answer holds no completion."""
         ...
 
     async def close(self) -> None:
@@ -131,7 +131,7 @@ class Batcher:
         """Return the answer to one question. If a batch that was sent has the question, wait for that batch; else put
         the question into the next batch.
 
-        :raises LLMError: the batch could not be sent, or ended without this answer.
+        Raise LLMError if the batch could not be sent, or ended without this answer.
         """
         while True:
             followed = (await self._known()).get(key)

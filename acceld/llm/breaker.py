@@ -57,7 +57,7 @@ class Breaker:
         """Wait until a request may be sent. Return True if this request is the probe, on whose result all waiting
         requests depend.
 
-        :raises LLMCircuitOpen: ``probes_to_give_up`` probes have failed.
+        Raise LLMCircuitOpen if ``probes_to_give_up`` probes have failed.
         """
         while True:
             if self.state == "closed":

@@ -51,8 +51,8 @@ class Purse(Protocol):
         """Reserve the most that a call can cost. Wait as long as other calls may still return parts of their
         reservations.
 
-        :raises RoleBudgetError: the role's own cap would be exceeded.
-        :raises BudgetError: another cap would be exceeded, or the price is unknown and there is a cap.
+        Raise RoleBudgetError if the role's own cap would be exceeded.
+        Raise BudgetError if another cap would be exceeded, or if the price is unknown and there is a cap.
         """
         ...
 
@@ -86,8 +86,8 @@ class Calls:
     async def complete(self, request: CompletionRequest) -> Completion:
         """Return the answer to one request. The answer is stored before this returns.
 
-        :raises BudgetError: there is no money for the call; nothing was sent.
-        :raises LLMError: the call failed; the failure is stored.
+        Raise BudgetError if there is no money for the call; nothing was sent then.
+        Raise LLMError if the call failed; the failure is stored.
         """
         settings, client = self._model(request.model)
         batcher = self._batchers.get(request.model) if request.batch else None

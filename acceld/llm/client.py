@@ -64,7 +64,7 @@ class Progress(Protocol):
     async def sending(self, answer: Received) -> None:
         """Report that a request is about to be sent. The client fills ``answer`` as pieces arrive.
 
-        :raises BudgetError: there is no money for the request.
+        Raise BudgetError if there is no money for the request.
         """
         ...
 

@@ -155,7 +155,7 @@ class LLMUnsupportedParameter(LLMBadRequest):
 
 
 class LLMContextTooLong(LLMBadRequest):
-    """Raised when prompt and answer do not fit the model's context."""
+    """Raised when the prompt and the answer do not fit the model's context."""
 
     outcome = "context_too_long"
 

@@ -45,7 +45,7 @@ class Meter:
     async def sending(self, answer: Received) -> None:
         """Count a request that is about to be sent. The client fills ``answer`` as pieces arrive.
 
-        :raises BudgetError: there is no money for a further request.
+        Raise BudgetError if there is no money for a further request.
         """
         if self._on_send is not None:
             await self._on_send(self.sent)

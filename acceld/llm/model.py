@@ -53,7 +53,7 @@ class Model:
     async def complete(self, request: CompletionRequest) -> Completion:
         """Return the answer to a request. ``retries`` of the answer is the number of requests that failed before.
 
-        :raises LLMError: the last failure; its ``tries`` is the number of requests.
+        Raise LLMError, the last failure, if no request was answered; its ``tries`` is the number of requests.
         """
         prompt_tokens = estimated_tokens(request.system) + estimated_tokens(request.user) + OVERHEAD_TOKENS
         if prompt_tokens + request.max_output_tokens > self.settings.context_tokens:
@@ -127,7 +127,7 @@ def connect_batches(
 ) -> Batcher:
     """Return the client for the batch mode of a model. No connection is made yet.
 
-    :raises LLMRefused: the environment variable of the model's key is not set.
+    Raise LLMRefused if the environment variable of the model's key is not set.
     """
     provider: BatchProvider
     if settings.provider not in ("openai", "anthropic"):
@@ -155,7 +155,7 @@ def counter(settings: ModelSettings, environment: Mapping[str, str] | None = Non
 def connect(settings: ModelSettings, environment: Mapping[str, str] | None = None) -> Model:
     """Return the model that ``settings`` describe. No connection is made yet.
 
-    :raises LLMRefused: the environment variable of the model's key is not set.
+    Raise LLMRefused if the environment variable of the model's key is not set.
     """
     for plugin in plugins.accepted("acceld.providers", lambda value: "" if callable(value) else "it can not be called"):
         if plugin.name == settings.provider:

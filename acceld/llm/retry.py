@@ -91,7 +91,7 @@ async def with_retries(
 ) -> tuple[T, int]:
     """Send a request until it is answered or may not be sent again. Return (answer, number of requests).
 
-    :raises LLMError: the last failure; its ``tries`` is the number of requests.
+    Raise LLMError, the last failure, if no request was answered; its ``tries`` is the number of requests.
     """
     tries = timeouts = 0
     while True:

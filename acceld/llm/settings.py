@@ -222,7 +222,7 @@ class ModelSettings:
         An endpoint given by ``base_url`` without ``key_env`` is assumed to need no key, and the provider's usual key
         is not sent there. Azure and Foundry are reached by Microsoft Entra ID if their usual key is not set.
 
-        :raises LLMRefused: the key's variable is not set.
+        Raise LLMRefused if the key's variable is not set.
         """
         variable = self.key_variable
         if not variable:
@@ -253,8 +253,8 @@ def _thinks_adaptively(model: ModelConfig, api: Api) -> bool:
 
 
 def _tier(name: str, model: ModelConfig) -> ServiceTier | None:
-    """Return the tier of service with its price. Raises ConfigError for a tier without a price, and for a price without
-    a tier.
+    """Return the tier of service with its price; None if neither is set. Raise ConfigError for a tier without a price,
+    and for a price without a tier.
     """
     rates = (model.tier_input_usd_per_mtok, model.tier_output_usd_per_mtok)
     others = (model.tier_cached_usd_per_mtok, model.tier_cache_write_usd_per_mtok)
@@ -276,7 +276,7 @@ def _tier(name: str, model: ModelConfig) -> ServiceTier | None:
 
 
 def _headers(name: str, lines: tuple[str, ...]) -> dict[str, str]:
-    """Return the ``Name: value`` lines of a setting as headers. Raises ConfigError for an invalid line."""
+    """Return the ``Name: value`` lines of a setting as headers. Raise ConfigError for an invalid line."""
     found: dict[str, str] = {}
     for line in lines:
         header, colon, value = line.partition(":")
@@ -289,7 +289,7 @@ def _headers(name: str, lines: tuple[str, ...]) -> dict[str, str]:
 
 
 def _extra_body(name: str, text: str) -> dict[str, object]:
-    """Return the text as a JSON object. Raises ConfigError if the text is not a JSON object."""
+    """Return the text as a JSON object. Raise ConfigError if the text is not a JSON object."""
     try:
         found = json.loads(text or "{}")
     except ValueError as error:

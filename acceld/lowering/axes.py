@@ -28,7 +28,8 @@ def squeezed(shape: Sequence[int], strides: Sequence[int]) -> Axes:
 
 
 def refined(first: Sequence[int], second: Sequence[int]) -> Shape | None:
-    """Return the coarsest shape into which the axes of both shapes can be split; None if there is no such shape.
+    """Return the coarsest shape into which the axes of ``first`` and of ``second`` can be split; None if there is no
+    such shape.
 
     For example, (6, 4) and (2, 12) can both be split into (2, 3, 4).
     """

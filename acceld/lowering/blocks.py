@@ -360,7 +360,9 @@ class _Regions:
         )
 
     def tempered(self) -> Region:
-        """Return the region that multiplies each token's queries by a factor, in layers without positions."""
+        """Return the region that multiplies the queries of each token by a factor that grows with the token's position.
+        Only the layers without rotary positions have this region.
+        """
         s, tokens = self.shape, self.step.tokens
         return self._region(
             "scale_queries",

@@ -45,7 +45,7 @@ def _limits(dtype: str) -> Range:
 
 
 def _made(node: Node, depth: int) -> Range:
-    """Return the range of a node's result, from the ranges of its operands."""
+    """Return the range of a node's result, from the ranges of its operands. ``depth`` is that of :func:`bounds`."""
     each = [bounds(arg, depth) for arg in node.args]
     if node.kind == "elementwise":
         return _computed(node.name, each)

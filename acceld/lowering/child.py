@@ -90,7 +90,7 @@ def answer(path: Path, shapes: Sequence[dict[str, Any]], plainer: Sequence[dict[
 
 
 def _described(given: Sequence[tuple[str, Any]]) -> str:
-    """Return names and shapes of arguments, in words."""
+    """Return the names and the shapes of arguments, in words."""
     return ", ".join(
         f"{name} {'x'.join(map(str, value[0])) if isinstance(value, tuple) else value}" for name, value in given
     )

@@ -1,5 +1,5 @@
-"""Lower functions of numpy to other functions of numpy: statistics, searches, counts, interpolation, small products,
-and arrays made of parts.
+"""Lower functions of numpy to other functions of numpy: statistics, searches, counts, interpolation, small matrix
+products, and arrays made of parts.
 """
 
 from __future__ import annotations

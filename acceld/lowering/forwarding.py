@@ -459,7 +459,9 @@ class _Layout:
         low = high = rest
 
         def moved(by: int, count: int) -> int | None:
-            """Return the distance in the tile of ``count`` elements that lie ``by`` elements apart in HBM."""
+            """Return the distance in the tile of ``count`` elements that lie ``by`` elements apart in HBM; None if they
+            do not lie at equal distances in the tile.
+            """
             nonlocal low, high
             if by % whole == 0:
                 return by // whole * self.step

@@ -115,7 +115,9 @@ class View:
 
     @property
     def whole(self) -> bool:
-        """Tell whether the view has all elements of the node's result, in the same order. Only the shape may differ."""
+        """Tell whether the view has all elements of the node's result, in the result's order. The view may have another
+        shape than the result.
+        """
         own = ((n, s, d) for n, s, d in zip(self.shape, self.strides, dense(self.shape), strict=True) if n != 1)
         return self.offset == 0 and math.prod(self.shape) == self.node.size and all(s == d for _, s, d in own)
 
@@ -352,7 +354,9 @@ def steps_of(view: View, shape: Sequence[int]) -> list[tuple[int, ...]] | None:
 
 @functools.lru_cache(maxsize=2**14)
 def _steps_of(extents: Shape, steps: Shape, offset: int, shape: Shape) -> list[tuple[int, ...]] | None:
-    """Return the result of :func:`steps_of` for a view with these extents, steps and offset. Results are cached."""
+    """Return the result of :func:`steps_of`, or None, for a view with these extents, steps and offset. Results are
+    cached.
+    """
     strides = dense(shape)
     start = coordinates(offset, shape)
     found = []
@@ -383,7 +387,9 @@ def box(view: View) -> list[tuple[int, int]] | None:
 
 @functools.lru_cache(maxsize=2**14)
 def _box(extents: Shape, strides: Shape, offset: int, shape: Shape) -> list[tuple[int, int]] | None:
-    """Return the result of :func:`box` for a view with these extents, strides and offset. Results are cached."""
+    """Return the result of :func:`box`, or None, for a view with these extents, strides and offset. Results are
+    cached.
+    """
     steps = _steps_of(extents, strides, offset, shape)
     if steps is None:
         return None

@@ -236,8 +236,8 @@ def _in_bands(by_distance: Any, shape: Shape, axis: int) -> Any:
 
 
 def _walked(a: Any, axis: int, first: int, loops: Sequence[tuple[int, int]]) -> Any:
-    """Return the elements of ``a`` at regularly spaced positions of an axis: from ``first`` on, by the loops (count,
-    step), outermost first.
+    """Return the elements of ``a`` at regularly spaced positions along ``axis``: from ``first`` on, by the loops
+    (count, step), outermost first.
     """
     view = array_of(a)
     shape = (*view.shape[:axis], *(count for count, _ in loops), *view.shape[axis + 1 :])

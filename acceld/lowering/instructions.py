@@ -318,13 +318,13 @@ class Selection:
         return self._number(read) is not None or self._is_row(read)
 
     def _operand(self, number: int, read: _Read) -> Operand:
-        """Return an operand for an instruction that takes all columns. If the operand has one number in each row, it is
-        repeated along them.
+        """Return operand ``number`` of an instruction that takes all columns. If the operand has one number in each
+        row, it is repeated along them.
         """
         return Operand(number, read.node, read.place, spread=self._is_row(read))
 
     def _row_operand(self, number: int, read: _Read) -> Operand:
-        """Return an operand for an instruction that takes one number in each row without repeating it."""
+        """Return operand ``number`` of an instruction that takes one number in each row without repeating it."""
         return Operand(number, read.node, read.place)
 
     def _chained(self, node: Node, read: _Read, op: str, value: float | _Read, reverse: bool) -> Selected:

@@ -448,9 +448,10 @@ def _turns_back(steps: Sequence[int]) -> bool:
 
 
 def _steps(column: Sequence[int], inner: int) -> tuple[int, int] | None:
-    """Return the steps (outer, inner) with which two nested loops count through the values ``column`` in order.
+    """Return the steps of two nested loops whose iterations give the values ``column`` in order, as (outer, inner).
 
-    ``inner`` is the number of trips of the inner loop. Return None if no steps give these values.
+    A step is what the value grows by from one iteration of that loop to the next. ``inner`` is the inner loop's number
+    of iterations. Return None if no two steps give these values.
     """
     outer_step = column[inner] - column[0] if len(column) > inner else 0
     inner_step = column[1] - column[0] if inner > 1 else 0

@@ -346,7 +346,7 @@ class Nest(Choices):
         return (id(reach.access.view.node), reach.access.view.offset, tuple(reach.strides), inner[0])
 
     def _level(self, level: int) -> None:
-        """Write the nodes of one level: first the nodes with one number in each row, then each group of nodes."""
+        """Write the nodes of level ``level``: first the nodes with one number in each row, then each group of nodes."""
         scalars = [
             n
             for n in self.nodes
@@ -888,10 +888,11 @@ class Nest(Choices):
         return [], 0, 0
 
     def _to_ranges(self, n: int, beside: Sequence[int], lead: int, length: int, source: Piece) -> None:
-        """Write a copy of ``source``, the value of store ``n``, into the tile of ranges that several stores share.
+        """Emit a copy of ``source``, the value of store ``n``, into a tile that holds the values of all stores
+        ``beside`` as contiguous ranges of HBM.
 
-        The last of the stores ``beside`` also writes the transfer of the ranges to HBM. ``lead`` and ``length``
-        describe the ranges, as :meth:`_beside` returns them.
+        Once the tile has the values of all these stores, emit the transfer of the tile to HBM. The first ``lead``
+        column axes are outside of a range, and each range has ``length`` elements (:meth:`_beside`).
         """
         first = min(beside, key=lambda m: self.reach[m].start.constant)
         outer, inner = self.chunk.inner[n][:lead], self.chunk.inner[n]

@@ -529,7 +529,7 @@ def _crowded(nodes: Sequence[Node], found: Layout) -> bool:
 
 
 def _scattered(nodes: Sequence[Node], found: Layout) -> bool:
-    """Tell whether the rows of products lie in short, equally spaced ranges only because of copies from HBM.
+    """Tell whether the rows of matrix products lie in short, equally spaced ranges only because of copies from HBM.
 
     With the copies in a region of their own, the products have more rows on partitions.
     """

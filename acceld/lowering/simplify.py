@@ -246,7 +246,10 @@ def _derived(node: Node, name: str, args: Sequence[Operand], dtype: str = "", sh
 
 
 def _copied(node: Node, uses: Uses) -> View | None:
-    """Replace a copy by its operand if the copy keeps the dtype and no later store changes the operand."""
+    """Replace a copy by its operand if the copy keeps the dtype and no later store changes the operand.
+
+    Return None for any other node.
+    """
     if node.name == "copy" and isinstance(node.args[0], View) and node.args[0].dtype == node.dtype:
         source = node.args[0]
         fixed = source.node.kind != "buffer" or not source.node.args or id(source.node) in uses.lasting
@@ -255,7 +258,10 @@ def _copied(node: Node, uses: Uses) -> View | None:
 
 
 def _constant(node: Node, uses: Uses) -> View | None:
-    """Replace each operand that has the same constant in all elements by a number."""
+    """Replace each operand that has the same constant in all elements by a number.
+
+    Return None if no operand is such an array, or if only numbers would remain.
+    """
     if node.name == "fill" or not any(_number(arg) is not None for arg in node.views):
         return None
     args = [arg if (number := _number(arg)) is None else number for arg in node.args]
@@ -283,7 +289,7 @@ def _number(arg: Operand) -> float | None:
 def _log_of_little(node: Node, uses: Uses) -> View | None:
     """Scale the argument of a logarithm if its formula shows that it may be smaller than the scalar engine takes.
 
-    For example, the sum in ``log(p + 1e-30)`` is that small where ``p`` is 0.
+    For example, the sum in ``log(p + 1e-30)`` is that small where ``p`` is 0. Return None for any other node.
     """
     view = node.args[0]
     if node.name != "log" or not isinstance(view, View) or view.node.kind != "elementwise":
@@ -299,7 +305,10 @@ def _log_of_little(node: Node, uses: Uses) -> View | None:
 
 
 def _narrow(node: Node, uses: Uses) -> View | None:
-    """Drop casts to float32 before element-wise operations, because the engines compute in float32 anyway."""
+    """Drop casts to float32 before element-wise operations, because the engines compute in float32 anyway.
+
+    Return None if the node has no such cast, or is an operation that needs the cast.
+    """
     if node.name in ("copy", "where", "signbit") or node.dtype != "float32":
         return None
     args = [_uncast(arg) if isinstance(arg, View) else arg for arg in node.args]
@@ -316,7 +325,7 @@ def _uncast(view: View) -> View:
 
 
 def _neutral(node: Node, uses: Uses) -> View | None:
-    """Replace ``x * 1``, ``x / 1``, ``x + 0`` and ``x - 0`` by ``x``."""
+    """Replace ``x * 1``, ``x / 1``, ``x + 0`` and ``x - 0`` by ``x``; return None for any other node."""
     if len(node.args) != 2:
         return None
     first, second = node.args
@@ -328,7 +337,10 @@ def _neutral(node: Node, uses: Uses) -> View | None:
 
 
 def _power(node: Node, uses: Uses) -> View | None:
-    """Replace a power by the instruction for its exponent, such as a square root, and ``x * x`` by a square."""
+    """Replace a power by the instruction for its exponent, such as a square root, and ``x * x`` by a square.
+
+    Return None if the exponent has no instruction, and for any other node.
+    """
     first = node.args[0]
     if node.name == "pow" and isinstance(node.args[1], float) and node.args[1] in _POWERS:
         return _cheaper(_derived(node, _POWERS[node.args[1]], [first]), uses)
@@ -338,7 +350,7 @@ def _power(node: Node, uses: Uses) -> View | None:
 
 
 def _decided(node: Node, uses: Uses) -> View | None:
-    """Replace ``where(constant, a, b)`` by the operand that the constant chooses."""
+    """Replace ``where(constant, a, b)`` by the operand that the constant chooses; return None for any other node."""
     if node.name != "where" or isinstance(node.args[0], View):
         return None
     chosen = node.args[1 if node.args[0] else 2]
@@ -348,7 +360,10 @@ def _decided(node: Node, uses: Uses) -> View | None:
 
 
 def _one_or_zero(node: Node, uses: Uses) -> View | None:
-    """Replace ``where(comparison, 1, 0)`` by the comparison, whose values already are 1 and 0."""
+    """Replace ``where(comparison, 1, 0)`` by the comparison, whose values already are 1 and 0.
+
+    Return None for any other node, and if the comparison has another dtype than the result.
+    """
     if node.name != "where" or node.args[1:] != (1.0, 0.0):
         return None
     test = node.args[0]
@@ -365,6 +380,7 @@ def _divided(node: Node, uses: Uses) -> View | None:
     """Replace a division by a product with the reciprocal, because no engine divides.
 
     The reciprocal of a number is a constant. The reciprocal of a repeated array is computed once for each element.
+    Return None for any other node, and for ``1 / x`` if the result has another dtype than ``x``.
     """
     if node.name != "div":
         return None
@@ -386,7 +402,10 @@ def _reciprocal(below: View, node: Node) -> View:
 
 
 def _small_fold(node: Node, uses: Uses) -> View | None:
-    """Replace a reduction of a few elements that are not contiguous, as in pooling, by element-wise operations."""
+    """Replace a reduction of a few elements that are not contiguous, as in pooling, by element-wise operations.
+
+    Return None if the elements are contiguous, or too many.
+    """
     operand = node.views[0]
     kept = len(operand.shape) - node.folded
     every = list(itertools.product(*(range(n) for n in operand.shape[kept:])))
@@ -485,9 +504,11 @@ def _pieced(node: Node, uses: Uses) -> View | None:
 
 
 def _gathered(node: Node, uses: Uses) -> View | None:
-    """Let a matrix product read an array instead of a copy of the array, if a strided view of the array has the elements.
+    """Let a matrix product read an array instead of a copy of the array, if a strided view of the array has the
+    elements.
 
-    Copies of inputs are left out, and any copies that repeat elements, such as the windows of a convolution.
+    Copies of inputs are left out, and any copies that repeat elements, such as the windows of a convolution. Return
+    None if no operand is a copy that can be left out.
     """
     if len(node.args) != 2:
         return None
@@ -525,7 +546,8 @@ def _windows_beside(node: Node, uses: Uses) -> View | None:
     """Swap the operands of a matrix product whose left operand has the windows of a convolution, and turn its result.
 
     The rows of a left operand lie on partitions, and few rows of windows lie at equal distances. Columns may lie in any
-    way. The operands are not swapped if the elements that each result sums over are contiguous, as channels that come last.
+    way. Return None if the left operand has no windows, or if the elements that each result sums over are contiguous,
+    as channels that come last.
     """
     left, right = node.views[:2]
     batch = len(left.shape) + len(right.shape) - 2 * node.folded - len(node.shape)
@@ -606,6 +628,7 @@ def _turned(node: Node, uses: Uses) -> View | None:
     """Compute an element-wise node in its operands' order of axes, and transpose its result instead of the operands.
 
     The operands can then stay on the chip. The last axis stays last, so that results are stored in contiguous rows.
+    Return None if the operands have the node's order already, or different orders.
     """
     orders = set()
     for view in node.views:
@@ -626,7 +649,7 @@ def _turned(node: Node, uses: Uses) -> View | None:
 
 def _summed(node: Node, uses: Uses) -> View | None:
     """Replace a sum of two matrix products by one node with the operands of both, because PSUM can accumulate both
-    products.
+    products. Return None for any other node, and if the two products differ in shape.
     """
     if node.name != "add" or len(node.views) != 2 or node.dtype != "float32":
         return None
@@ -668,7 +691,7 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
     """Replace a batch of many small matrix products by element-wise products and sums.
 
     A depthwise convolution is an example. The tensor engine would compute the products one after another, each with a
-    single row or a single column. The rule applies if an estimate of cycles says that element-wise work takes less time.
+    single row or a single column. Return None if an estimate of cycles says that element-wise work takes no less time.
     """
     if len(node.views) != 2:
         return None
@@ -710,11 +733,11 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
 
 
 def _as_sums(left: View, right: View, batch: int, node: Node) -> View | None:
-    """Return a product of many small batches as sums of element-wise products, computed in the order in which the
-    matrices lie in memory.
+    """Return a matrix product of many small batches as sums of element-wise products, computed in the order in which
+    the matrices lie in memory.
 
-    Each batch has a vector as one of its operands. Return None if the rows are too long, or if there are few batches with
-    a matrix as the other operand.
+    Each batch has a vector as one of its operands. Return None if the rows are too long, or if there are few batches
+    with a matrix as the other operand.
     """
     kept, columns = len(left.shape) - node.folded, len(right.shape) - node.folded
     wide = (*left.shape[:kept], *right.shape[batch:])
@@ -749,8 +772,8 @@ def in_own_order(view: View) -> View:
 
 
 def by_columns(left: View, right: View, batch: int, line: int) -> View:
-    """Return products of vectors with matrices as element-wise products and a sum, one product for each element of the
-    last axis.
+    """Return matrix products of vectors with matrices as element-wise products and a sum, one product for each element
+    of the last axis.
 
     ``left`` is [batch, rows, terms, last] and ``right`` is [batch, columns, terms, last]. There is only one row or only
     one column. The products are computed in the order in which the matrices lie in memory. The result is [batch, rows,
@@ -799,9 +822,10 @@ def _along_batches(node: Node, uses: Uses) -> View | None:
 
 
 def _rolled_terms(node: Node, uses: Uses) -> View | None:
-    """Replace several products that read at equally spaced offsets, such as the taps of a convolution, by one product.
+    """Replace several matrix products that read at equally spaced offsets, such as the taps of a convolution, by one.
 
-    The node adds up these products. The new product sums over further axes, which go from tap to tap.
+    The node adds up these products. The new product sums over further axes, which go from tap to tap. Return None for
+    fewer than three products, and if the products differ in more than their offsets.
     """
     lefts, rights = (_in_one_buffer(side) for side in (node.views[::2], node.views[1::2]))
     terms = len(lefts)
@@ -862,7 +886,10 @@ def _as_stored(view: View, buffer: Node) -> View | None:
 
 
 def _scaled_product(node: Node, uses: Uses) -> View | None:
-    """Scale the rows of a matrix product's result instead of the rows of its left operand, if the result is smaller."""
+    """Scale the rows of a matrix product's result instead of the rows of its left operand.
+
+    Return None if the left operand is no product with one factor for each row, or has fewer elements than the result.
+    """
     if len(node.args) != 2:
         return None
     left, right = node.views
@@ -891,7 +918,7 @@ def _scaled_product(node: Node, uses: Uses) -> View | None:
 def _cut_depth(node: Node, uses: Uses) -> View | None:
     """Replace a matrix product with more than ``DEEPEST`` terms by a sum of products with fewer terms.
 
-    Operands with more terms do not fit a partition.
+    Operands with more terms do not fit a partition. Return None for a product with fewer terms.
     """
     left = node.views[0]
     kept = len(left.shape) - node.folded
@@ -924,7 +951,7 @@ def _folded_twice(node: Node, uses: Uses) -> View | None:
     """Replace a reduction of many elements into few results by two reductions, so that more partitions have work.
 
     A single reduction would compute each result on one partition. The first of the two reductions has at least 64
-    results.
+    results. Return None if the reduction has few elements or many results, or can not be divided so.
     """
     source = node.views[0]
     kept = len(source.shape) - node.folded

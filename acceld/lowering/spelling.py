@@ -52,7 +52,7 @@ class Spelling:
     """True if an access can be written as strides and counts; False if each axis needs an index."""
 
     sums_beside: bool
-    """True if an activation may also sum its columns in a region with products.
+    """True if an activation may also sum its columns in a region with matrix products.
 
     It is False for the legacy API, whose compiler would then compute the activation twice.
     """

@@ -124,7 +124,8 @@ def _moving(node: Node) -> list[View]:
 
 
 def boundary(sequence: Sequence[Node], start: int, end: int, period: int) -> int:
-    """Return the distance from ``start`` to the node at which a step of ``period`` nodes should begin.
+    """Return the distance from ``start`` to the node at which a step of ``period`` nodes should begin. The steps are
+    nodes ``start`` to ``end`` of ``sequence``.
 
     The node is chosen so that the values that a step passes on to the next step have the fewest elements.
     """

@@ -11,7 +11,7 @@ from acceld import parsing
 from acceld.errors import UsageError, did_you_mean
 from acceld.nki.errors import KernelCrash, LimitExceeded
 
-MAX_SOURCE_BYTES = 2 * 2**20
+MAX_SOURCE_CHARS = 2 * 2**20
 _KERNEL_NAMES = ("kernel", "optimized_kernel")
 
 
@@ -19,11 +19,11 @@ def parse(source: str, filename: str) -> ast.Module:
     """Return the syntax tree of a kernel's file.
 
     Raise KernelCrash if ``source`` is not valid Python, LimitExceeded if it has more than
-    :data:`MAX_SOURCE_BYTES` characters.
+    :data:`MAX_SOURCE_CHARS` characters.
     """
-    if len(source) > MAX_SOURCE_BYTES:
+    if len(source) > MAX_SOURCE_CHARS:
         raise LimitExceeded(
-            f"the kernel's file has {len(source)} characters; at most {MAX_SOURCE_BYTES} are allowed",
+            f"the kernel's file has {len(source)} characters; at most {MAX_SOURCE_CHARS} are allowed",
             rule="source_size",
         )
     try:

@@ -361,7 +361,7 @@ def chip_lines(api: str, chip: str) -> list[str]:
             f"{long / 1000:.0f} GB/s with long contiguous rows; each row costs an "
             f"engine {1000 * spec.dma_descriptor_us:.0f} ns more, so rows under {_short_row(spec)} B waste most of it"
         ),
-        "the engines work at the same time; where a call names no engine, the compiler takes one that can",
+        "the engines work at the same time; where a call names no engine, the compiler chooses an engine that can run the call",
         f"matrix products: {rates} TFLOP/s",
         *(["vector and gpsimd take turns at SBUF"] if spec.shared_vector_gpsimd_port else []),
         *([NARROW_RATES] if spec.fast_16bit_vector else []),

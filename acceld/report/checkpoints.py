@@ -103,7 +103,7 @@ def checkpoints(folder: Path, chip: str) -> Iterator[Checkpoint]:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(
                 f"{case} is not a checkpoint of AccelOpt: {error!r}",
-                hint="name the folder that AccelOpt wrote, with its candidates",
+                hint="give the folder that AccelOpt wrote for one search, with log.txt and its iterations' folders",
             ) from error
         if found is not None:
             yield found

@@ -63,7 +63,7 @@ class ImportedKernel:
 def cases(summary: Path) -> Iterator[ImportedKernel]:
     """Yield the cases in NKIBench's summary.json. Paths in the file are relative to its folder.
 
-    Raises UsageError for an invalid file.
+    Raise UsageError for an invalid file.
     """
     found = _load(summary)
     if not isinstance(found, dict):
@@ -91,7 +91,7 @@ def cases(summary: Path) -> Iterator[ImportedKernel]:
 def write_workload(case: ImportedKernel, folder: Path) -> Path:
     """Write the workload folder of a case: workload.toml, reference.py and the kernel. Return the folder's path.
 
-    Raises UsageError if the folder exists already, or a file of the case is missing.
+    Raise UsageError if the folder exists already, or a file of the case is missing.
     """
     place = folder / case.name
     if place.exists():
@@ -99,7 +99,7 @@ def write_workload(case: ImportedKernel, folder: Path) -> Path:
     for path in (case.reference, case.kernel):
         if not path.is_file():
             raise UsageError(
-                f"there is no file {path}, which {case.name} names", hint="name a folder that has this file"
+                f"there is no file {path}, which {case.name} names", hint="give a folder that has this file"
             )
     facts = reference_facts(case.reference)
     place.mkdir(parents=True)
@@ -196,13 +196,13 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 yield json.loads(line)
             except ValueError as error:
-                raise UsageError(f"{path}:{number}: {error}", hint="name a file that the other tool wrote") from error
+                raise UsageError(f"{path}:{number}: {error}", hint="give a file that the other tool wrote") from error
 
 
 def _load(path: Path) -> Any:
     try:
         return json.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", hint="name a file that you may read") from error
+        raise UsageError(f"{path}: {error.strerror}", hint="give a file that you may read") from error
     except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}", hint="name a file that the other tool wrote") from error
+        raise UsageError(f"{path} is not JSON: {error}", hint="give a file that the other tool wrote") from error

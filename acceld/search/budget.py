@@ -163,8 +163,8 @@ class Budget:
         """Reserve the worst case of a call. Wait as long as running calls may still return parts of their
         reservations.
 
-        :raises RoleBudgetError: the role's own cap would be exceeded.
-        :raises BudgetError: another cap would be exceeded even if the running calls cost nothing, or the price is unknown and there is a cap.
+        Raise RoleBudgetError if the role's own cap would be exceeded. Raise BudgetError if another cap would be
+        exceeded even if the running calls cost nothing, or if the price is unknown and there is a cap.
         """
         while True:
             reservation = self.try_reserve(run, worst_usd, role)
@@ -254,7 +254,7 @@ class Budget:
 
 
 def _cap(usd: float | None) -> int | None:
-    """Return a cap in micro-dollars, rounded down."""
+    """Return a cap in micro-dollars, rounded down; None if there is no cap."""
     return None if usd is None else int(Decimal(str(usd)) * MICRO)
 
 

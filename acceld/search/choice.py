@@ -34,7 +34,7 @@ class Yield:
 def yields(
     calls: Iterable[PricedCall], plans: Iterable[Plan], candidates: Sequence[Candidate], role: str, before: int
 ) -> dict[str, Yield]:
-    """Return gain and cost of the answers in ``role`` by model, for the iterations before ``before``."""
+    """Return the gain and the cost of the answers in ``role``, by model, for the iterations before ``before``."""
     known = {candidate.id: candidate for candidate in candidates}
     plans = tuple(plans)
     partners = {plan.id: plan.partner for plan in plans}

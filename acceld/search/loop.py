@@ -564,8 +564,8 @@ class Search:
         insights: tuple[Insight, ...],
         children: list[Candidate],
     ) -> None:
-        """Make one plan for a parent, its attempts and their evaluations. Append each evaluated candidate to
-        ``children``.
+        """Make plan number ``index`` for a parent, its attempts and their evaluations. Append each evaluated candidate
+        to ``children``. ``place`` is the place of the parent in the beam.
         """
         await self.control.checkpoint()
         if not self._allowance.of(self._turn(place, index)):
@@ -604,12 +604,12 @@ class Search:
                 tasks.create_task(self._in_turn(parent, place, plan, attempt, children))
 
     async def _in_turn(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
-        """Make one attempt at a plan, once the number of attempts without a result is below its limit."""
+        """Make attempt number ``index`` at a plan, once the number of attempts without a result is below its limit."""
         async with self._unfinished:
             await self._attempt(parent, place, plan, index, children)
 
     async def _attempt(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
-        """Make one attempt at a plan, evaluate it, and repair it if the proposer can."""
+        """Make attempt number ``index`` at a plan, evaluate it, and repair it if the proposer can repair."""
         await self.control.checkpoint()
         allowed = self._allowance.of(self._turn(place, plan.index, index))
         if not allowed:

@@ -341,7 +341,7 @@ def value(insight: Insight, where: Applicability, newer: int) -> float:
 
 
 def _varied(rated: Sequence[tuple[float, Insight]], room: int) -> list[Insight]:
-    """Return at most ``room`` insights with the highest ratings, of different change classes as far as possible.
+    """Return at most ``room`` insights with the highest ratings, of as many change classes as possible.
 
     Each insight of a class that is chosen lowers the rating of the others in the class.
     """

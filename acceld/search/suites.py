@@ -299,7 +299,9 @@ def suite_gain(first: Mapping[str, Any], last: Mapping[str, Any]) -> Gain | None
 
 @dataclass(frozen=True, slots=True)
 class StepGain:
-    """The gain of one step of a model: the sum of its kernels' latencies, each times the number of runs in a step."""
+    """The gain of the kernels in one step of a model. ``before_us`` and ``after_us`` are sums of the kernels'
+    latencies, each counted as often as the step runs the kernel.
+    """
 
     before_us: float
     after_us: float
@@ -311,7 +313,7 @@ class StepGain:
 
     @property
     def speedup(self) -> float:
-        """Return the speed-up of the whole step."""
+        """Return the speed-up of the kernels' time in one step."""
         return self.before_us / self.after_us
 
 

@@ -34,7 +34,7 @@ def seen(path: Path) -> str:
     except FileNotFoundError as error:
         raise no_file(path, hint=f"To write a new file: -o {path}") from error
     except OSError as error:
-        raise UsageError(f"can not read {path}: {error.strerror}", hint="name a file that you may read") from error
+        raise UsageError(f"can not read {path}: {error.strerror}", hint="give a file that you may read") from error
 
 
 def seen_as(path: Path, text: str) -> str:
@@ -98,7 +98,7 @@ async def compared_with_file(
 
     ``row`` is the run's row, ``kernel`` the run's best kernel, and ``tried`` the present evaluation of that kernel.
     ``known`` are the candidates with the text of the file (:func:`known_as`). A text that is no candidate is also run
-    on data. Raises UsageError if the file's kernel belongs to another workload or is faster; ``even_if_tied`` allows
+    on data. Raise UsageError if the file's kernel belongs to another workload or is faster; ``even_if_tied`` allows
     a tie.
     """
     best = f"c{row['best']}"
@@ -107,14 +107,14 @@ async def compared_with_file(
     if others and not own:
         raise UsageError(
             f"{path.name} holds a kernel of workload {others[0]}, and {best} is one of {row['workload']}; nothing was written",
-            hint=f"name the file of {row['workload']}, or write a new file: acceld apply r{row['id']} -o FILE",
+            hint=f"give the file of {row['workload']}, or write a new file: acceld apply r{row['id']} -o FILE",
         )
     passed = any(one["status"] == Status.PASSED for one in own)
     held = await evaluate(replace(kernel, text=text, trusted=False), Gate.TIMING if passed else Gate.SEARCH)
     if held.status is Status.INCORRECT_NUMERICAL:
         raise UsageError(
             f"{path.name} does not compute what {best} computes, the formula of {row['workload']}; nothing was written",
-            hint=f"name the file of {row['workload']}, or write a new file: acceld apply r{row['id']} -o FILE",
+            hint=f"give the file of {row['workload']}, or write a new file: acceld apply r{row['id']} -o FILE",
         )
     change = gain(held.profile, tried.profile)
     if change is None:
@@ -188,7 +188,7 @@ def backup_of(path: Path, sha256: str) -> Path:
 def apply(path: Path, text: str, expected_sha256: str) -> Path:
     """Replace the content of ``path`` by ``text``, and return the backup's path.
 
-    The file keeps its permissions, its kind of line ends and its byte order mark. Raises UsageError if the file's
+    The file keeps its permissions, its kind of line ends and its byte order mark. Raise UsageError if the file's
     content no longer has the hash ``expected_sha256``, or if the file can not be written.
     """
     path = path.resolve()  # for a link, the file that it points to is written
@@ -246,7 +246,7 @@ def _changed(path: Path) -> UsageError:
 def restore(path: Path, backup: Path, written_sha256: str) -> None:
     """Put the backup back in place of the text that :func:`apply` wrote. The backup itself is then gone.
 
-    Raises UsageError if the file was changed after :func:`apply`.
+    Raise UsageError if the file was changed after :func:`apply`.
     """
     path = path.resolve()
     if seen(path) != written_sha256:
@@ -263,7 +263,7 @@ def python_differences(old: str, new: str, entry: str) -> list[str]:
     """Return what callers of the old file would miss in the new file, as texts; [] if the new file is a drop-in
     replacement. Compared are name, decorators and arguments of the kernel, the imports at the top level (what is
     imported, and as which name), and the public names defined there. The new file may have more imports and more public
-    names. Raises SyntaxError if one of the texts is not Python.
+    names. Raise SyntaxError if one of the texts is not Python.
     """
     before, after = signature(old, entry), signature(new, entry)
     if not before:
@@ -319,7 +319,8 @@ def _defined(text: str) -> set[str]:
 
 
 def _declaration(text: str, name: str) -> str:
-    """Return result and parameters of a C function as tokens; "" if the source does not define the function.
+    """Return the result type and the parameters of a C function as tokens; "" if the source does not define the
+    function.
 
     ``restrict`` is left out, because callers do not see it.
     """

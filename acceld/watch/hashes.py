@@ -32,7 +32,7 @@ class Hashes:
 
     @property
     def interface(self) -> str:
-        """Return signature and contract (the workload's text) as one text."""
+        """Return the signature and the contract (the workload's text) as one text."""
         return self.signature + self.contract
 
 
@@ -40,7 +40,7 @@ def hashes(text: str, closure: Mapping[str, str], entry: str, contract: str, *, 
     """Return the hashes of a kernel. ``closure`` has the texts of the modules that it imports, ``contract`` the text
     of its workload.
 
-    In a C kernel (``python`` False) only comments and spacing do not count. Raises SyntaxError if ``text`` is not
+    In a C kernel (``python`` False) only comments and spacing do not count. Raise SyntaxError if ``text`` is not
     Python. A module of the closure that is not Python counts as text.
     """
     if not python:

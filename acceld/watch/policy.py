@@ -1,4 +1,8 @@
-"""Decide whether a save starts a search: only when a person asks in ``ask``, by itself within caps in ``auto``."""
+"""Decide whether a search may start after a save.
+
+No search may start in the mode ``off``. The caps hold in ``auto``, where searches start by themselves, and in ``ask``,
+where a person starts them.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,7 @@ COOL_DOWN_S = 10.0
 
 @dataclass(slots=True)
 class Policy:
-    """Allow or refuse searches by a mode (ask, auto or off) and by caps. The caps also hold for searches that a person
-    asks for.
-    """
+    """Allow or refuse searches, by the mode (ask, auto or off) and by the caps."""
 
     mode: str = "ask"
     runs_per_hour: int = 6

@@ -71,8 +71,8 @@ class SettingsFiles:
     def check(self, saved: Iterable[Path]) -> list[Validation]:
         """Validate the saved files ``saved``.
 
-        Return a result for acceld.toml, a result for the prompts, and a result for each workload, as far as files of
-        them were saved. A configuration whose values did not change has no result, unless it replaces a rejected
+        Return a result each for acceld.toml, for the prompts and for each workload of which ``saved`` has a file.
+        A configuration whose values did not change has no result, unless it replaces a rejected
         configuration.
         """
         found: dict[object, Validation] = {}

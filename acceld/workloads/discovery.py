@@ -35,13 +35,13 @@ def _fault(value: Any) -> str:
 
 
 def find_workloads(extra_folders: Iterable[Path | str] = ()) -> dict[str, Workload]:
-    """Return every workload by name, in the order of families and names. Raises WorkloadError for an invalid one."""
+    """Return every workload by name, in the order of families and names. Raise WorkloadError for an invalid one."""
     loaded = [load_workload(folder) for folder in workload_folders(extra_folders).values()]
     return {one.name: one for one in sorted(loaded, key=lambda one: (one.family, one.name))}
 
 
 def workload(name: str, extra_folders: Iterable[Path | str] = ()) -> Workload:
-    """Return the workload with a name, or in a folder. Raises WorkloadError, with the nearest known name, if there is
+    """Return the workload with a name, or in a folder. Raise WorkloadError, with the nearest known name, if there is
     no such workload.
     """
     refuse_notebook(name)

@@ -14,7 +14,7 @@ _LARGEST = 1 << 62
 def evaluate(expression: str | int, values: Mapping[str, int]) -> int:
     """Return the value of ``expression`` as a whole number, with ``+ - * // **`` and the symbols in ``values``.
 
-    Raises ValueError with a reason for unknown symbols, other syntax, or a result that is not a whole number.
+    Raise ValueError with a reason for unknown symbols, other syntax, or a result that is not a whole number.
     """
     if isinstance(expression, int):
         return int(expression)

@@ -46,7 +46,7 @@ def make_inputs(
     the inputs come from the distributions of its arguments. Inputs that need no conversion are drawn into the arrays
     that ``room`` returns.
 
-    Raises WorkloadError for an unknown distribution, or for a distribution that the workload refuses.
+    Raise WorkloadError for an unknown distribution, or for a distribution that the workload refuses.
     """
     import numpy as np
 
@@ -129,7 +129,7 @@ def draw(argument: Argument, rng: np.random.Generator, earlier: Mapping[str, Any
     """Return an array for ``argument``, drawn from its declared distribution. ``earlier`` has the arguments before it,
     by name.
 
-    Raises WorkloadError if the distribution is impossible, such as more distinct indices than there are numbers.
+    Raise WorkloadError if the distribution is impossible, such as more distinct indices than there are numbers.
     """
     import numpy as np
 

@@ -154,7 +154,7 @@ class _Table:
 
 
 def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) -> Workload:
-    """Return the workload in ``folder``. Raises WorkloadError, which names the file, the key, and the nearest known
+    """Return the workload in ``folder``. Raise WorkloadError, which names the file, the key, and the nearest known
     key.
 
     ``instead`` gives some symbols other values, which change shapes and hash.
@@ -231,7 +231,7 @@ def address_of(workload: Workload) -> dict[str, Any]:
 
 
 def load_unchanged(address: Mapping[str, Any]) -> Workload:
-    """Return the workload of an address that :func:`address_of` made. Raises WorkloadError if the workload's files were
+    """Return the workload of an address that :func:`address_of` made. Raise WorkloadError if the workload's files were
     changed since.
 
     Processes that make data and expected outputs load the workload in this way, because their results are stored under

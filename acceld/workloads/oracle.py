@@ -36,7 +36,7 @@ class Reference:
 
 
 def load_reference(path: Path) -> Reference:
-    """Return the reference in the file ``path``. Raises WorkloadError if it can not be imported or lacks ``forward``."""
+    """Return the reference in the file ``path``. Raise WorkloadError if it can not be imported or lacks ``forward``."""
     module = reference_module(path)
     found = {name: getattr(module, name, None) for name in _FUNCTIONS}
     if not callable(found["forward"]):
@@ -56,7 +56,7 @@ def _in_order(path: Path, draw: Callable[[], Any], forward: Callable[..., Any]) 
     """
 
     def drawn() -> Sequence[Any]:
-        """Return the inputs. Raises WorkloadError if a key of the dictionary is no parameter of ``forward``."""
+        """Return the inputs. Raise WorkloadError if a key of the dictionary is no parameter of ``forward``."""
         made = draw()
         return as_list(path, made, list(inspect.signature(forward).parameters) if isinstance(made, Mapping) else ())
 
@@ -65,8 +65,8 @@ def _in_order(path: Path, draw: Callable[[], Any], forward: Callable[..., Any]) 
 
 def as_list(path: Path, made: Any, names: Sequence[str]) -> list[Any]:
     """Return what ``get_inputs`` of the reference in ``path`` returned, as a list in the order of ``names``, the
-    parameters of ``forward``. An array alone is one argument. Raises WorkloadError for a key that is no parameter, and for
-    a result that is no series of arguments.
+    parameters of ``forward``. An array alone is one argument. Raise WorkloadError for a key that is no parameter, and
+    for a result that is no series of arguments.
     """
     if hasattr(made, "dtype"):
         return [made]
@@ -86,8 +86,8 @@ def as_list(path: Path, made: Any, names: Sequence[str]) -> list[Any]:
 
 
 def outputs_of(result: Any) -> list[Any]:
-    """Return the outputs that ``forward`` returned, as a list. Raises TypeError, whose text names what was returned, if an
-    output is neither an array nor a number.
+    """Return the outputs that ``forward`` returned, as a list. Raise TypeError, whose text names what was returned, if
+    an output is neither an array nor a number.
     """
     outputs = list(result) if isinstance(result, tuple | list) else [result]
     if isinstance(result, list) and outputs and isinstance(outputs[0], list | bool | int | float):
@@ -113,7 +113,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 def reference_module(path: Path) -> ModuleType:
-    """Return the module of a reference's file. Raises WorkloadError if it can not be imported."""
+    """Return the module of a reference's file. Raise WorkloadError if it can not be imported."""
     name = f"acceld_reference_{path.parent.name}"
     spec = importlib.util.spec_from_file_location(name, path, loader=_Loader(name, str(path)))
     assert spec is not None and spec.loader is not None
@@ -129,7 +129,7 @@ def reference_module(path: Path) -> ModuleType:
 
 
 def reference_of(workload: Workload) -> Reference:
-    """Return the workload's reference. Raises WorkloadError if the workload has no reference."""
+    """Return the workload's reference. Raise WorkloadError if the workload has no reference."""
     if workload.reference is None:
         raise WorkloadError(
             f"workload {workload.name!r} has no reference",
@@ -142,7 +142,7 @@ def reference_outputs(workload: Workload, inputs: Sequence[Any], float64: bool =
     """Return the reference's outputs for ``inputs``, in the reference's layout. With ``float64``, everything is
     computed in float64.
 
-    Raises WorkloadError if the reference raises, or returns other shapes than the workload declares.
+    Raise WorkloadError if the reference raises, or returns other shapes than the workload declares.
     """
     given = [as_float64(one) if float64 else one for one in inputs]
     return called(workload, reference_of(workload).forward, given, [output.shape for output in workload.outputs])
@@ -151,7 +151,7 @@ def reference_outputs(workload: Workload, inputs: Sequence[Any], float64: bool =
 def called(
     workload: Workload, forward: Callable[..., Any], given: Sequence[Any], shapes: Sequence[tuple[int, ...]]
 ) -> list[NDArray[Any]]:
-    """Call a reference's ``forward``, and return its results as arrays of the given shapes. Raises WorkloadError if
+    """Call a reference's ``forward``, and return its results as arrays of the given shapes. Raise WorkloadError if
     ``forward`` raises an exception, or returns other shapes.
     """
     import numpy as np
@@ -229,7 +229,7 @@ def kernel_inputs(workload: Workload, inputs: Sequence[Any]) -> list[Any]:
 
 
 def outputs_in_reference_layout(workload: Workload, result: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return a kernel's outputs reshaped to the reference's shapes. Raises ValueError if an output does not fit."""
+    """Return a kernel's outputs reshaped to the reference's shapes. Raise ValueError if an output does not fit."""
     if len(result) != len(workload.outputs):
         raise ValueError(f"there are {len(result)} outputs, and the workload declares {len(workload.outputs)}")
     return [one.reshape(output.shape) for output, one in zip(workload.outputs, result, strict=True)]

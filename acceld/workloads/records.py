@@ -211,12 +211,12 @@ class WeightedShape:
 
     @property
     def text(self) -> str:
-        """Return the shape's values of the symbols, as text for people."""
+        """Return the values that this shape gives to the symbols, as text such as ``M=128, N=512``."""
         return shape_text(self.values)
 
 
 def shape_text(values: Mapping[str, int]) -> str:
-    """Return the values of symbols as text for people."""
+    """Return the values of symbols as text such as ``M=128, N=512``."""
     return ", ".join(f"{name}={extent}" for name, extent in values.items())
 
 
@@ -315,7 +315,7 @@ class Workload:
         return tuple(arrays.index(name) for name in self.mutates)
 
     def argument(self, name: str) -> Argument:
-        """Return the argument called ``name``. Raises KeyError if there is no such argument."""
+        """Return the argument called ``name``. Raise KeyError if there is no such argument."""
         for argument in self.arguments:
             if argument.name == name:
                 return argument

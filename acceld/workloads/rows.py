@@ -145,7 +145,7 @@ class BlockedReference:
         return not argument.whole and bool(set(argument.axes) & set(self._workload.rows))
 
     def outputs(self, block: RowBlock) -> list[NDArray[Any]]:
-        """Return the part of each output that belongs to a block. Raises WorkloadError if the reference raises, or
+        """Return the part of each output that belongs to a block. Raise WorkloadError if the reference raises, or
         returns other shapes.
         """
         given = [

@@ -309,6 +309,7 @@ def _line(tx: Transaction, candidate: int, most: int = MOST_ANCESTORS) -> list[s
     compared, the parent first.
 
     A measured candidate may be compared through all its ancestors, a simulated candidate only through its parent.
+    At most ``most`` rows are returned.
     """
     found: list[sqlite3.Row] = []
     at: int | None = candidate

@@ -254,7 +254,9 @@ def counts(connection: sqlite3.Connection) -> Json:
 
 
 def waiting(connection: sqlite3.Connection, state: str, limit: int = 200) -> list[Json]:
-    """Return the candidates of active runs that are in ``state`` (``queued`` or ``running``), oldest first."""
+    """Return the candidates of active runs that are in ``state`` (``queued`` or ``running``), oldest first, at most
+    ``limit``.
+    """
     found = connection.execute(
         "SELECT c.id AS candidate, c.run, c.device, c.created_at, c.started_at, p.title FROM candidates c "
         "JOIN runs r ON r.id = c.run LEFT JOIN plans p ON p.id = c.plan "
@@ -265,7 +267,7 @@ def waiting(connection: sqlite3.Connection, state: str, limit: int = 200) -> lis
 
 
 def open_calls(connection: sqlite3.Connection, limit: int = 200) -> list[Json]:
-    """Return the model calls of active runs that have no outcome yet, oldest first."""
+    """Return the model calls of active runs that have no outcome yet, oldest first, at most ``limit``."""
     found = connection.execute(
         "SELECT l.id AS call, l.run, l.role, l.model, l.started_at FROM llm_calls l JOIN runs r ON r.id = l.run "
         "WHERE l.outcome IS NULL AND r.state IN ('running', 'paused') ORDER BY l.id LIMIT ?",

@@ -43,7 +43,7 @@ COLUMNS = (
 def chosen(titles: Sequence[str]) -> tuple[int, ...]:
     """Return the positions of the columns with these titles; without titles, those of all columns.
 
-    Raises ConfigError for a title that no column has.
+    Raise ConfigError for a title that no column has.
     """
     places = {column.title: place for place, column in enumerate(COLUMNS)}
     for title in titles:

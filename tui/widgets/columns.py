@@ -70,7 +70,7 @@ def line(columns: Sequence[Column], cells: Sequence[tuple[str, Style]], width: i
 
 
 def cell(text: Text) -> tuple[str, Style]:
-    """Return text and style of a styled word, as :func:`line` takes them."""
+    """Return the text and the style of a styled word, as :func:`line` takes them."""
     return text.plain, next((span.style for span in text.spans if isinstance(span.style, Style)), Style())
 
 

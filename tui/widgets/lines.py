@@ -142,7 +142,10 @@ class LineList(ScrollView, can_focus=True):
         self.refresh()
 
     def show_lines(self, lines: Sequence[Text], *, content_width: int = 0) -> None:
-        """Replace all lines by texts that are drawn already. Their keys are their positions."""
+        """Replace all lines by the texts ``lines``, which are drawn already. The key of a line is its position, from 0.
+
+        ``content_width`` is the width in cells up to which a person can scroll sideways.
+        """
         self.show(range(len(lines)), lambda place, _: lines[int(str(place))].copy(), content_width=content_width)
 
     def follow(self, on: bool) -> None:
@@ -198,7 +201,7 @@ class LineList(ScrollView, can_focus=True):
         )
 
     def render_line(self, y: int) -> Strip:
-        """Return one line of the screen."""
+        """Return line ``y`` of what the widget shows, from 0."""
         width = self.scrollable_content_region.width
         if self._header is not None and y == 0:
             head = drawn(self, self._header, width - 2 if self._pointer else width)

@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def read_budgets(path: Path) -> list[Allowance]:
-    """Return the entries of a regressions.toml; an empty list if the file does not exist. Raises ConfigError
+    """Return the entries of a regressions.toml; an empty list if the file does not exist. Raise ConfigError
     for an invalid file.
     """
     if not path.is_file():

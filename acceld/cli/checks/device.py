@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def device_of(api: str, chip: str) -> str:
-    """Return the backend that measures kernels of an API on a chip. Raises UsageError if there is no such
+    """Return the backend that measures kernels of an API on a chip. Raise UsageError if there is no such
     backend.
     """
     for target in TARGETS.values():

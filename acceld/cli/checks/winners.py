@@ -250,7 +250,7 @@ def file_case(
     """
     found = workload_of(path, workload, resolved.config)
     if found is None:
-        raise UsageError(f"{path} has no workload to check it against", hint="name a workload with --workload")
+        raise UsageError(f"{path} has no workload to check it against", hint="give a workload with --workload")
     where = place_of(resolved, path, found, api=api, chip=chip, backend=backend)
     kernel = load_kernel(path, api=where.api, entry=found.entry or "", grid=found.grid, lnc=found.lnc)
     other = None
@@ -262,13 +262,13 @@ def file_case(
 
 
 def _at_revision(path: Path, revision: str) -> str:
-    """Return the text of a file in a git revision. Raises UsageError if the revision has no such file."""
+    """Return the text of a file in a git revision. Raise UsageError if the revision has no such file."""
     command = ["git", "show", f"{revision}:./{path.name}"]
     done = subprocess.run(command, cwd=path.resolve().parent, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UsageError(
             f"git can not show {path} at {revision}: {done.stderr.strip() or f'exit code {done.returncode}'}",
-            hint="name a revision that has the file, such as --against HEAD",
+            hint="give a revision that has the file, such as --against HEAD",
         )
     return done.stdout
 

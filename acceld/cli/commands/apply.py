@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _exported(found: Mapping[str, Any], home: str | None) -> str:
     """Return the text that ``--export`` writes: one Python file with a run's best kernel.
 
-    Raises UsageError if the kernel has not passed the strict gate, or if a later check found it to be broken.
+    Raise UsageError if the kernel has not passed the strict gate, or if a later check found it to be broken.
     """
     from acceld.production import exported, stored_kernels
 
@@ -130,7 +130,8 @@ async def _gained(
 ) -> str:
     """Evaluate the kernel and the file that it is to replace, and return the gain in words.
 
-    Raises UsageError if the kernel's text can not be traced or breaks a rule of the chip, or is not faster than the file's.
+    Raise UsageError if the kernel's text can not be traced or breaks a rule of the chip, or is not faster than the
+    file's.
     """
     from acceld.evaluate.interface import started
     from acceld.evaluate.simulated.evaluator import SimulatedEvaluator

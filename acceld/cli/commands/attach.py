@@ -65,7 +65,7 @@ def calm_over_ssh() -> None:
 async def _asked(client: Any, text: str) -> tuple[int, int | None]:
     """Return the ids of the run and of the candidate that a text names: ``r12``, ``c345``, ``12`` or a run's name.
 
-    The candidate's id is None if the text names a run. Raises UsageError if nothing has that id or name.
+    The candidate's id is None if the text names a run. Raise UsageError if nothing has that id or name.
     """
     try:
         if re.fullmatch(r"c[0-9]{1,15}", text):
@@ -129,7 +129,7 @@ async def _apply(client: Any, home: str | None, number: int, path: Path, even_if
 
 
 def keymap(entries: tuple[str, ...]) -> dict[str, str]:
-    """Return the key of each action from entries such as ``run.pause=f9``. Raises ConfigError for an entry of
+    """Return the key of each action from entries such as ``run.pause=f9``. Raise ConfigError for an entry of
     another form.
     """
     found = {}
@@ -145,7 +145,7 @@ def keymap(entries: tuple[str, ...]) -> dict[str, str]:
 
 
 async def _recorded(client: Any, number: int) -> list[Any]:
-    """Return all events of a run."""
+    """Return all events of run ``number``."""
     events: list[Any] = []
     try:
         while True:

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Remove the stored data sets that no evaluation uses, and return the exit code.
 
-    All state folders of one user share these data sets. Raises UsageError for ``--all`` while a daemon runs.
+    All state folders of one user share these data sets. Raise UsageError for ``--all`` while a daemon runs.
     """
     from acceld.evaluate.correctness import datasets
 

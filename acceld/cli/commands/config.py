@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the configuration, or trust a folder. Raises ConfigError (exit code 2) for an invalid file."""
+    """Print the configuration, or trust a folder. Raise ConfigError (exit code 2) for an invalid file."""
     if arguments.what == "trust":
         from acceld.cli import trusting
 
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(values: Mapping[str, object], which: str) -> dict[str, object]:
-    """Return the values of the key or section ``which``. Raises UsageError, with the nearest name, if there is no such
+    """Return the values of the key or section ``which``. Raise UsageError, with the nearest name, if there is no such
     key or section.
     """
     found = {key: value for key, value in values.items() if key == which or key.startswith(f"{which}.")}

@@ -86,14 +86,14 @@ def _other(history: History, new: dict[str, Any], against: str) -> dict[str, Any
         if number is None:
             raise UsageError(
                 f"c{new['id']} is a baseline, so there is no parent to compare it with",
-                hint="name another candidate: acceld diff c345 c301",
+                hint="give another candidate: acceld diff c345 c301",
             )
     elif against in ("baseline", "best"):
         number = history.get(f"/v1/runs/{new['run']}")[against]
         if number is None:
             raise UsageError(
                 f"r{new['run']} has no {against} kernel to compare with",
-                hint="name another candidate: acceld diff c345 c301",
+                hint="give another candidate: acceld diff c345 c301",
             )
     elif re.fullmatch(r"r[0-9]+", against):
         raise UsageError(

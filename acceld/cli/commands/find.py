@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the figures of the profiled program and its operators. Raises UsageError for a file that is no
+    """Print the figures of the profiled program and its operators. Raise UsageError for a file that is no
     profile.
     """
     if arguments.top < 1:
@@ -117,8 +117,8 @@ def _next(captured: Captured, arguments: argparse.Namespace) -> list[str]:
 
 
 def _inputs(captured: Captured) -> list[tuple[str, str, str]]:
-    """Return name, shape and type of each input of the program. Each name is made into a Python identifier of its
-    own.
+    """Return the name, the shape and the type of each input of the program. Each name is made into a Python identifier
+    of its own.
     """
     found: dict[str, tuple[str, str, str]] = {}
     for one in captured.tensors:
@@ -172,9 +172,9 @@ def _write(place: Path, profile: str, captured: Captured) -> None:
         with place.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        raise UsageError(f"{place} exists already", hint="name another file: acceld find replaces no file") from error
+        raise UsageError(f"{place} exists already", hint="give another file: acceld find replaces no file") from error
     except OSError as error:
-        raise UsageError(f"{place}: {error.strerror}", hint="name a file in a folder that exists") from error
+        raise UsageError(f"{place}: {error.strerror}", hint="give a file in a folder that exists") from error
     say(f"wrote {place}")
 
 

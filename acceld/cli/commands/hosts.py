@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List the hosts, drain a host, or give a drained host work again. Raises DaemonError (exit code 3) if no daemon
+    """List the hosts, drain a host, or give a drained host work again. Raise DaemonError (exit code 3) if no daemon
     runs.
     """
     client = Client(find_home(arguments.home))

@@ -81,7 +81,7 @@ def _kernelbench(source: Path, folder: Path, arguments: argparse.Namespace) -> i
     from acceld.lowering.aten.requests import ModuleRequest, Refused, module_references
 
     if not source.is_dir():
-        raise UsageError(f"there is no folder {source}", hint="name a copy of KernelBench, or a folder of its problems")
+        raise UsageError(f"there is no folder {source}", hint="give a copy of KernelBench, or a folder of its problems")
     files = [
         one for one in sorted(source.rglob("*.py")) if "get_init_inputs" in one.read_text("utf-8", errors="replace")
     ]

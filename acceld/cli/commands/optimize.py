@@ -161,7 +161,7 @@ def run(arguments: argparse.Namespace) -> int:
 def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config]:
     """Return the run that the arguments ask for, and the configuration that it uses.
 
-    Raises UsageError, WorkloadError or ConfigError if there can be no such run.
+    Raise UsageError, WorkloadError or ConfigError if there can be no such run.
     """
     from acceld.cli.reference import lowered_root
     from acceld.workloads import workload
@@ -234,7 +234,7 @@ def _target(arguments: argparse.Namespace, where: Choice, settings: config.Evalu
             "acceld optimize needs something to optimize",
             hint=f"acceld optimize {arguments.workload} begins with that workload's own kernel"
             if arguments.workload
-            else "name a workload (acceld workloads lists them), a kernel file or a reference",
+            else "give a workload (acceld workloads lists them), a kernel file or a reference",
         )
     path = Path(arguments.target)
     if path.suffix not in (".py", ".c"):
@@ -320,7 +320,7 @@ def as_body(spec: RunSpec) -> dict[str, Any]:
 
 def settings_of(spec: RunSpec, settings: config.Config) -> dict[str, Any]:
     """Return the settings on which the run depends, for the daemon to compare with its own. The daemon refuses the run
-    if they differ, so that no run uses other settings than its author sees.
+    if its own settings differ, so that no run uses other settings than its author sees.
     """
     from acceld.watch.settings import digests
 

@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = config.load().config
     path = Path(arguments.kernel)
     if path.suffix != ".py":
-        raise UsageError(f"{path} is not a Python file", hint="name the file of a kernel that imports neuronxcc.nki")
+        raise UsageError(f"{path} is not a Python file", hint="give the file of a kernel that imports neuronxcc.nki")
     if api_of_file(path) == "nki":
         raise UsageError(
             f"{path} imports nki, so it is a kernel of the current API already", hint="use the file as it is"

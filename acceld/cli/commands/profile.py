@@ -316,7 +316,7 @@ def _traced(subject: Subject, chip: str, settings: config.EvaluateConfig, state:
 
 
 def _write_timeline(program: Program, path: Path, state: Path) -> None:
-    """Write the program's timeline as a Chrome trace. Raises UsageError if the file can not be written."""
+    """Write the program's timeline as a Chrome trace. Raise UsageError if the file can not be written."""
     from acceld.nki.timing.calibration import calibrated, chosen, read
     from acceld.nki.timing.chrome_trace import chrome_trace
     from acceld.nki.timing.timeline import timeline

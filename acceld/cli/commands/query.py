@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the statement on the database file, and print its rows. Raises UsageError if no statement is given."""
+    """Run the statement on the database file, and print its rows. Raise UsageError if no statement is given."""
     from acceld.store.reads.history import query, tables
 
     if arguments.tables:
@@ -77,7 +77,7 @@ def show(
 
 
 def _typed() -> str:
-    """Return the statement from standard input. Raises UsageError if its bytes are not in the encoding of
+    """Return the statement from standard input. Raise UsageError if its bytes are not in the encoding of
     standard input.
     """
     try:

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the daemon's state. Raises DaemonError (exit code 3) if no daemon runs; with ``--ready`` also if
+    """Print the daemon's state. Raise DaemonError (exit code 3) if no daemon runs; with ``--ready`` also if
     the daemon accepts no runs.
     """
     home = find_home(arguments.home)

@@ -48,7 +48,7 @@ def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> int:
     """Stop the daemon of a state folder, wait until it has ended, and return its pid.
 
     Running evaluations get ``grace_s`` seconds (None: as configured). With 0, a daemon that neither answers nor obeys
-    SIGTERM is killed. Raises DaemonError if no daemon runs, or if it has not ended after ``timeout_s`` seconds.
+    SIGTERM is killed. Raise DaemonError if no daemon runs, or if it has not ended after ``timeout_s`` seconds.
     """
     reported = home.daemon()
     if reported is None:

@@ -192,7 +192,9 @@ async def _until_left(watcher: Watcher, files: Sequence[Watched], console: Watch
 
 
 def _watched(path: Path, arguments: argparse.Namespace, resolved: config.Resolved) -> tuple[Watched, Choice]:
-    """Return a file with the workload that it is evaluated by, and backend, API and chip of its evaluation."""
+    """Return the file ``path`` with the workload by which it is evaluated, and the backend, the API and the chip of the
+    evaluation.
+    """
     from acceld.watch.tiers import Watched
     from acceld.workloads import load_workload, workload
 
@@ -201,7 +203,7 @@ def _watched(path: Path, arguments: argparse.Namespace, resolved: config.Resolve
     path = path.resolve()
     found = load_workload(path) if path.is_dir() else None
     if found is None and not path.is_file():
-        raise no_file(path, hint="Name a kernel's file, or a folder with a workload.toml (acceld init makes one).")
+        raise no_file(path, hint="Give a kernel's file, or a folder with a workload.toml (acceld init makes one).")
     found = found or workload_of(path, arguments.workload, resolved.config)
     if found is None:
         raise UsageError(

@@ -49,7 +49,9 @@ VECTOR_SETS = "sse4_2 avx2 fma avx512f avx512bw avx512_bf16 amx_bf16 asimd sve".
 
 
 def figures(chip: str) -> list[str]:
-    """Return lines of text with this processor's sizes and vector instructions, as the system reports them."""
+    """Return lines of text on this machine's processor, as the system reports them: architecture, vector instructions
+    and sizes of the caches. ``chip`` is not used.
+    """
     lines = [f"processor: {platform.machine()}"]
     try:
         text = Path("/proc/cpuinfo").read_text("utf-8", "replace")

@@ -57,7 +57,7 @@ if code:
     sys.exit(f"cuInit: {(named.value or b'unknown error').decode()} ({code})")
 """
 LEAST_TRITON = (3, 4)
-"""Oldest Triton whose launches the builder can record. Older versions call their driver in another way."""
+"""Oldest Triton whose launches the builder can record. The builder can not record the calls of older versions."""
 
 
 def start_library(library: str) -> None:

@@ -53,7 +53,7 @@ class Admission:
 
     @classmethod
     def from_plain(cls, raw: dict[str, Any]) -> Admission:
-        """Return the record from its fields as JSON. Raises KeyError, TypeError or ValueError if the fields are
+        """Return the record from its fields as JSON. Raise KeyError, TypeError or ValueError if the fields are
         invalid.
         """
         variants, left = (tuple(clean(one) for one in raw[name]) for name in ("variants", "left"))
@@ -85,7 +85,7 @@ class Admissions:
     async def of(self, loaded: Workload, admit: Admit) -> Admission:
         """Return the findings on a workload. Findings that are not stored yet are made by ``admit`` and stored.
 
-        Raises WorkloadError if the workload's reference fails.
+        Raise WorkloadError if the workload's reference fails.
         """
         if loaded.reference is None:
             return Admission(untried="the workload has no reference")

@@ -11,7 +11,7 @@ offset-100       plus 100 standard deviations; plus 1000 in ``offset-1000``
 spikes           one element of each innermost vector is 30 to 300 standard deviations large
 tails            magnitudes from 1e-10 to 3e5, of either sign
 zeros            nine of ten elements zero
-aligned          a vector is a multiple of a vector that it is multiplied with, plus part of that one's neighbor
+aligned          a vector is a multiple of a vector that it is multiplied with, plus part of that vector's neighbor
 tiny-v, huge-v   the argument v alone
 nan              a few elements are NaN, if the workload says what the outputs must then be
 ===============  =========================================================================================
@@ -62,7 +62,7 @@ class Piece:
 
     @property
     def name(self) -> str:
-        """Return the name of the part that messages show."""
+        """Return what messages call this part: ``output 0``, or ``output 0, band NAME``."""
         return f"output {self.output}, band {self.band}" if self.band else f"output {self.output}"
 
     def plain(self) -> list[Any]:

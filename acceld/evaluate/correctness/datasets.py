@@ -82,7 +82,7 @@ def partial_of(folder: Path) -> Path:
 
 
 def begin(folder: Path) -> Begun:
-    """Make the folder in which a data set is written, under a temporary name, and lock it. Raises OSError if
+    """Make the folder in which a data set is written, under a temporary name, and lock it. Raise OSError if
     that fails.
     """
     partial = partial_of(folder)
@@ -179,7 +179,7 @@ class Writer:
         return _mapped(self._partial / f"expected{number}.bin", _kept_as(math.prod(shape), dtype), shape)
 
     def finish(self, outputs: Iterable[tuple[tuple[int, ...], str]], record: dict[str, Any]) -> None:
-        """Write the JSON file, with the fields of ``record``. ``outputs`` has shape and dtype of each kernel's
+        """Write the JSON file, with the fields of ``record``. ``outputs`` has the shape and the dtype of each kernel's
         output.
         """
         described = [
@@ -203,7 +203,7 @@ def _is_all_of(value: NDArray[Any], room: NDArray[Any] | None) -> bool:
 
 
 def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
-    """Return an array in a new file, which gets its full size at once. Raises OSError if the disk has no room."""
+    """Return an array in a new file, which gets its full size at once. Raise OSError if the disk has no room."""
     import numpy as np
 
     kind = numpy_dtype(dtype)
@@ -245,7 +245,7 @@ def _identity(folder: Path) -> tuple[int, ...]:
 
 
 def _is_sound(folder: Path) -> bool:
-    """Tell whether the files of a data set have the sizes and hashes that its JSON file records. Raises OSError if a
+    """Tell whether the files of a data set have the sizes and hashes that its JSON file records. Raise OSError if a
     file can not be read.
     """
     if (identity := _identity(folder)) in _proven:
@@ -384,7 +384,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def _folders(root: Path) -> list[tuple[float, int, Path]]:
-    """Return time of last use, size in bytes and path of each data set, the least recently used first."""
+    """Return the time of last use, the size in bytes and the path of each data set, the least recently used first."""
     found = []
     for folder in root.iterdir() if root.is_dir() else ():
         with contextlib.suppress(OSError):

@@ -87,7 +87,7 @@ def hidden_variants(workload: Workload, *, expensive: bool = False) -> list[str]
 def inputs_of(workload: Workload, seed: int, variant: str, room: Room | None = None) -> list[Any]:
     """Return the inputs of a variant, in the reference's layout.
 
-    ``room`` gives the array into which an input is written, which saves a copy. Raises WorkloadError for an
+    ``room`` gives the array into which an input is written, which saves a copy. Raise WorkloadError for an
     unknown variant.
     """
     kind, _, rest = variant.partition("/")

@@ -65,7 +65,7 @@ def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s:
     """Return the findings on a workload, with the first reason why passing its checks would mean little.
 
     ``expect`` computes the outputs; None for the workload's reference. After ``most_s`` seconds no further
-    region is examined. Raises WorkloadError if the reference fails.
+    region is examined. Raise WorkloadError if the reference fails.
     """
     expect, began = expect or _reference, time.process_time()
     regions, dull, tried = 0, True, list[str]()

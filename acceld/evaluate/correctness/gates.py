@@ -65,8 +65,8 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Return the name of the trial that messages show. The name does not reveal a secret seed while the run goes
-        on.
+        """Return what messages call this trial: its variant, such as ``own``, or ``own/shuffled``, ``own/as timed``,
+        ``published/seed 0``. The name reveals no secret seed.
         """
         if self.as_timed:
             return f"{self.variant}/as timed"
@@ -263,7 +263,7 @@ def check_errors(
 
 
 def _tolerance(workload: Workload, variant: str, noise: Errors, *, split: bool) -> Tolerance:
-    """Return the tolerance on a variant whose noise is ``noise``. With ``split``, products of bfloat16 parts
+    """Return the tolerance on a variant whose noise is ``noise``. With ``split``, matrix products of bfloat16 parts
     are allowed.
     """
     banded = is_banded(variant)

@@ -62,8 +62,8 @@ much on rows of 2048. numpy adds in pairs and errs by 4e-7.
 """
 
 _PARTS = 4.0
-"""Factor by which the error of products of bfloat16 parts may exceed the error that rounding the inputs to two bfloat16
-parts causes.
+"""Factor by which the error of matrix products of bfloat16 parts may exceed the error that rounding the inputs to two
+bfloat16 parts causes.
 """
 
 
@@ -94,8 +94,8 @@ class Tolerance:
 
 
 def floor_of_parts(rounded: Errors) -> Errors:
-    """Return the noise floor for a workload that allows products of bfloat16 parts; the tolerance is a multiple of
-    the floor.
+    """Return the noise floor for a workload that allows matrix products of bfloat16 parts; the tolerance is a multiple
+    of the floor.
 
     ``rounded`` has the errors of outputs whose inputs were rounded to such parts.
     """
@@ -139,7 +139,7 @@ def tolerance_from(
 
 
 def allowed_because(limit: float, published: float, *, split: bool) -> str:
-    """Return a sentence on why an output may have this relative L2 error, where ``published`` is the paper's
+    """Return a sentence on why an output may have a relative L2 error of ``limit``, where ``published`` is the paper's
     tolerance.
     """
     if _about(limit, published):

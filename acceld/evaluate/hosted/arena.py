@@ -79,7 +79,7 @@ class Layout:
         return sum(slot.size_bytes for slot in self.outputs)
 
     def guards(self) -> Iterator[tuple[int, int]]:
-        """Yield start and end of every guard zone, as offsets in bytes."""
+        """Yield the start and the end of every guard zone, as offsets in bytes."""
         cursor = 0
         for slot in sorted((*self.inputs, *self.outputs), key=lambda one: one.offset):
             yield cursor, slot.offset
@@ -110,7 +110,8 @@ class Layout:
 
 
 def lay_out(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]]) -> Layout:
-    """Return the positions in the arena for calls that are timed.
+    """Return the layout of a timed call's inputs and outputs in the arena: an offset for each array, with a guard zone
+    before, between and after the arrays.
 
     ``arguments`` and ``outputs`` are those of a job, as :func:`acceld.evaluate.hosted.driver.job_of` describes them.
     """
@@ -136,8 +137,8 @@ def lay_out_apart(
     random: np.random.Generator,
     mutates: Sequence[int] = (),
 ) -> Layout:
-    """Return the positions in the arena for calls that are only checked, with *closed pages* between the arrays. The
-    worker ends when it touches a closed page.
+    """Return the layout of inputs and outputs in the arena for calls that are checked and not timed, with *closed
+    pages* between the arrays. The worker ends when it touches a closed page.
 
     In even calls each array ends where a closed page begins. In odd calls each array begins an odd number of elements
     behind a closed page, so that it is aligned to its elements only. All distances are random. Inputs are sealed,
@@ -173,7 +174,7 @@ def lay_out_apart(
 
 
 def close_pages(layout: Layout, memory: mmap.mmap) -> None:
-    """Protect the closed and the sealed pages of a layout from this process. Raises OSError if the system refuses."""
+    """Protect the closed and the sealed pages of a layout from this process. Raise OSError if the system refuses."""
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for pages, allowed in ((layout.closed, _NO_ACCESS), (layout.sealed, mmap.PROT_READ)):
         for first, end in pages:
@@ -187,7 +188,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def memory_file(name: str, size_bytes: int) -> int:
-    """Return the descriptor of a new memory file of fixed size. Raises OSError if there is not enough memory."""
+    """Return the descriptor of a new memory file of fixed size. Raise OSError if there is not enough memory."""
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.truncate(descriptor, size_bytes)

@@ -185,7 +185,7 @@ class Bench:
 
     async def start(self) -> None:
         """Start both zygotes, the processes that fork jailed children. A zygote is a process that forks further
-        jailed processes. Raises SandboxError if a zygote does not start.
+        jailed processes. Raise SandboxError if a zygote does not start.
         """
         self._folder = await asyncio.to_thread(_private_folder)
         async with asyncio.TaskGroup() as group:
@@ -230,7 +230,7 @@ class Bench:
     async def generate(self, workload: Workload, layout: Layout, draws: Sequence[Draw]) -> Kept:
         """Return a memory file with the inputs of every call, which the caller must close.
 
-        Raises WorkloadError if the workload's code fails.
+        Raise WorkloadError if the workload's code fails.
         """
         batches = Kept("acceld-batches", layout.input_bytes * len(draws))
         try:
@@ -270,7 +270,7 @@ class Bench:
     async def admit(self, workload: Workload, seed: int) -> Admission:
         """Examine whether the workload's checks can distinguish right outputs from wrong ones, and return the findings.
 
-        Raises WorkloadError if the workload's reference is at fault.
+        Raise WorkloadError if the workload's reference is at fault.
         """
         request = {
             **address_of(workload),
@@ -341,7 +341,7 @@ class Bench:
         return [one for one in hands if one]
 
     async def _ask(self, workload: Workload, task: str, header: dict[str, Any], shared: int) -> dict[str, Any]:
-        """Run one child process and return its answer. Raises WorkloadError if the workload's code fails."""
+        """Run one child process and return its answer. Raise WorkloadError if the workload's code fails."""
         jail = self._oracle_jail(expects=task == "check")
         modules = _module(self._driver.reference)
         outcome, reply = await self._oracle.run(task, pack(header), jail, modules=modules, shared=[shared])
@@ -411,7 +411,11 @@ class Bench:
         place: int | None = None,
         pipes: tuple[int, ...] = (),
     ) -> WorkerRecord:
-        """Run one kernel in a worker beside its referee, and return the referee's record."""
+        """Run one kernel in a worker beside its referee, and return the referee's record.
+
+        For a comparison of two kernels, ``place`` says whether this one is called first (0) or second (1) in the first
+        round, and ``pipes`` connect the two referees.
+        """
         layout, terms, lease = session.layout, session.terms, session.lease
         plan = CallPlan(
             layout, terms.calls, terms.least, terms.budget_s, terms.call_s, self._build_s, place, session.mutates,

@@ -29,8 +29,8 @@ from acceld.model import Failure, Kernel
 from acceld.roofline import Peaks
 
 Job = Mapping[str, Any]
-"""Description of kernel and workload for a child process, as JSON; :func:`job_of` makes the description. A worker adds
-``checked``: True if its calls are only checked, not timed.
+"""Description of the kernel and the workload for a child process, as JSON; :func:`job_of` makes the description. A
+worker adds ``checked``: True if its calls are only checked, not timed.
 """
 
 Call = Callable[[Sequence[Any], Sequence[Any]], float | None]
@@ -186,7 +186,7 @@ class Driver(Protocol):
         ...
 
     def sdk(self, api: str) -> str:
-        """Return name and version of the compiler or library, to show in profiles."""
+        """Return the name and the version of the compiler or library, to show in profiles."""
         ...
 
 

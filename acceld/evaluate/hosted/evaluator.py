@@ -99,7 +99,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         self._built: RecentlyUsed[tuple[str, str], Artefact | Failed] = RecentlyUsed(_REMEMBERED)
 
     async def find_slots(self) -> int:
-        """Find the devices to time on, and return their number. Raises DeviceError if this machine can not run
+        """Find the devices to time on, and return their number. Raise DeviceError if this machine can not run
         the backend.
         """
         await asyncio.to_thread(self._driver.check)
@@ -155,7 +155,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> HostedCase:
         """Return the state of a new evaluation.
 
-        Raises DeviceError if this machine can not run kernels of the API, WorkloadError if the workload has no
+        Raise DeviceError if this machine can not run kernels of the API, WorkloadError if the workload has no
         reference.
         """
         await asyncio.to_thread(self._driver.check, request.kernel.api)
@@ -403,7 +403,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
     def _room(self, layout: Layout) -> int:
         """Return how many calls' inputs and outputs fit into memory.
 
-        Raises UsageError if these are fewer than the shortest session needs.
+        Raise UsageError if these are fewer than the shortest session needs.
         """
         call_bytes = layout.input_bytes + layout.output_bytes
         most = self._driver.batch_bytes // max(1, call_bytes)

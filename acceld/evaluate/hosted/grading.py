@@ -49,7 +49,7 @@ def grade(
     - ``unwritten``: for each call, the number of output elements that the kernel did not write.
     - ``baseline``: the errors of the workload's baseline, by variant.
 
-    Raises WorkloadError if the workload's own distribution can not be used, or if no call was made.
+    Raise WorkloadError if the workload's own distribution can not be used, or if no call was made.
     """
     worst: dict[str, tuple[Check, int]] = {}
     failure: Failure | None = None

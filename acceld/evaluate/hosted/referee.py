@@ -220,7 +220,8 @@ def _bounded(session: _Session, most_s: float) -> Iterator[None]:
 
 
 def _begin(session: _Session, number: int, started: float) -> bool:
-    """Wait until it is the turn of this referee's worker. Return False if the session is over.
+    """Wait until this referee's worker may make call ``number``. Return False if the session, which began at
+    ``started``, is over.
 
     In a round each of the two kernels is called once. The referee whose worker is called first in a round decides
     whether the session goes on.
@@ -238,7 +239,9 @@ def _begin(session: _Session, number: int, started: float) -> bool:
 
 
 def _end(session: _Session, number: int) -> None:
-    """Tell the referee that times the competitor to begin its call, if this worker's call was the first of a round."""
+    """Tell the referee that times the competitor to begin its call, if this worker's call ``number`` was the first of
+    its round.
+    """
     place = session.plan.place
     if place is not None and (number % 2 == 0) == (place == 0):
         _send(session, _TURN)
@@ -343,7 +346,9 @@ def _check_guards(session: _Session, guards: list[tuple[int, bytes]], layout: La
 
 
 def _first_difference(session: _Session, start: int, noise: bytes) -> int:
-    """Return the arena position of the first byte in a guard zone that has changed."""
+    """Return the arena position of the first byte that has changed in the guard zone from ``start`` on, which held
+    ``noise``.
+    """
     now = np.frombuffer(session.arena[start : start + len(noise)], np.uint8)
     return int(np.flatnonzero(now != np.frombuffer(noise, np.uint8))[0])
 
@@ -361,7 +366,7 @@ def _nearest(layout: Layout, position: int) -> str:
 
 
 def _check_inputs(session: _Session, number: int) -> None:
-    """End the session if the kernel changed an input that it may not change."""
+    """End the session if the kernel changed, in call ``number``, an input that it may not change."""
     cursor = number * session.plan.layout.input_bytes
     for position, slot in enumerate(session.plan.layout.at(number).inputs):
         assert session.batches is not None

@@ -100,7 +100,7 @@ def _first_folder(controller: str, mounts: str, places: str) -> Path | None:
 
 
 def create(folder: str, name: str, *, memory_bytes: int, processes: int) -> str:
-    """Make a cgroup with limits, and return its path. Raises OSError if the system refuses."""
+    """Make a cgroup with limits, and return its path. Raise OSError if the system refuses."""
     made: list[Path] = []
     try:
         for parent in folder.split(_BETWEEN):
@@ -143,7 +143,7 @@ def ran_out_of_memory(path: str) -> bool:
 
 
 def kill(path: str) -> None:
-    """End every process in the cgroup. Raises OSError if version 2 has no cgroup.kill (Linux before 5.14).
+    """End every process in the cgroup. Raise OSError if version 2 has no cgroup.kill (Linux before 5.14).
 
     Version 1 has no cgroup.kill: new processes are forbidden first, then the existing processes are ended one by one.
     """

@@ -1,7 +1,7 @@
 """Define the limits and rights of an evaluated process (:class:`Jail`), and lock the process in.
 
 The sandbox levels are: L4 namespaces and a cgroup, L3 namespaces, L2 Landlock, L1 seccomp and rlimits, L0
-nothing. Each level also has the protections of the lower levels, as far as the system offers them.
+nothing. Each level also has those protections of the lower levels that the system offers.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Jail:
 def enter(jail: Jail, level: Level, *, slot: int) -> None:
     """Lock this process in permanently. At level L3 and above it must be the first process of new namespaces.
 
-    Raises OSError if a protection of the level is refused. The caller must then end without running evaluated
+    Raise OSError if a protection of the level is refused. The caller must then end without running evaluated
     code.
     """
     if jail.cores:
@@ -177,10 +177,11 @@ def _address_space_bytes() -> int:
 
 
 def _limit(jail: Jail, base_bytes: int, *, own_count: bool) -> None:
-    """Set the rlimits of this process.
+    """Set the resource limits (rlimits) of this process to those of ``jail``.
 
-    With ``own_count`` the jail has a user id or a user namespace of its own. Then the system counts only the
-    jail's processes against their limit.
+    The address space may grow to ``base_bytes``, what the process has already, and the jail's memory. ``own_count``
+    says that the jail has a user id or a user namespace of its own. Only then is the number of processes limited,
+    because otherwise the system also counts the other processes of the user.
     """
     limits = {
         resource.RLIMIT_CORE: 0,

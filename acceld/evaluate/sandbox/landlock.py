@@ -50,7 +50,7 @@ def _file_rights(version: int) -> int:
 def restrict(*, read: Iterable[str] = (), write: Iterable[str] = (), execute: Iterable[str] = ()) -> None:
     """Restrict this process permanently to the given folders and files. The process must have no_new_privs set.
 
-    Raises OSError if the system has no Landlock or a path can not be opened.
+    Raise OSError if the system has no Landlock or a path can not be opened.
     """
     version = abi()
     if not version:

@@ -114,7 +114,7 @@ def drop_capabilities() -> None:
 
 
 def _checked(result: int, what: str) -> int:
-    """Return the result of a C function. Raises OSError if the result means an error."""
+    """Return the result of a C function. Raise OSError if the result means an error."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")

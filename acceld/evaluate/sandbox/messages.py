@@ -60,7 +60,7 @@ def error_header(error: Exception, task: str) -> dict[str, Any]:
 
 
 def parse(reply: Reply) -> tuple[dict[str, Any], int]:
-    """Return the header of a child's message, and the offset of the bytes that follow. Raises BadMessage if the message
+    """Return the header of a child's message, and the offset of the bytes that follow. Raise BadMessage if the message
     is not valid.
     """
     start = reply.read(_LENGTH.size)
@@ -100,7 +100,7 @@ _CLASSES = {
 
 
 def failure_from(header: dict[str, Any]) -> tuple[Status, Failure]:
-    """Return the status and the failure of a header, which need not be trusted. Raises BadMessage if the header is
+    """Return the status and the failure of a header, which need not be trusted. Raise BadMessage if the header is
     not valid.
     """
     record = header.get("failure")

@@ -20,7 +20,7 @@ INNER_ID = 1000
 def separate() -> None:
     """Put the future children of this process into new pid, net, ipc, uts and cgroup namespaces.
 
-    The process must have a single thread, which a user namespace demands. Raises OSError if the system refuses.
+    The process must have a single thread, which a user namespace demands. Raise OSError if the system refuses.
     """
     uid, gid = os.getuid(), os.getgid()
     if linux.capable(linux.CAP_SYS_ADMIN):
@@ -44,7 +44,7 @@ class System:
     shared_bytes: int
 
     def make(self, root: str) -> None:
-        """Create the facilities below the folder ``root``. Raises OSError if the system refuses.
+        """Create the facilities below the folder ``root``. Raise OSError if the system refuses.
 
         The caller must be the first process of a pid namespace, so that /proc shows the jail's processes only.
         """

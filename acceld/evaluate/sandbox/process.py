@@ -165,7 +165,7 @@ class Zygote:
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def start(self) -> None:
-        """Start the zygote and wait until it takes jobs. Raises SandboxError if the zygote does not start, LostError if
+        """Start the zygote and wait until it takes jobs. Raise SandboxError if the zygote does not start, LostError if
         it is killed.
         """
         async with self._lock:
@@ -260,7 +260,7 @@ class Zygote:
         - ``referee`` names a task that the supervisor runs beside the child. The referee also gets the
           ``private`` descriptors.
 
-        The caller closes the answer. A cancelled call ends the job before it returns. Raises SandboxError if
+        The caller closes the answer. A cancelled call ends the job before it returns. Raise SandboxError if
         the jail can not be entered, LostError if the zygote or the supervisor is lost.
 
         If something outside of acceld ended a job, the job is run again, :data:`TRIES` times in all: a job

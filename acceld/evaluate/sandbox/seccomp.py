@@ -142,7 +142,7 @@ def supported() -> bool:
 def restrict(rules: Filter) -> None:
     """Apply a filter to this process permanently. The process must have no_new_privs set.
 
-    Raises OSError if the system refuses.
+    Raise OSError if the system refuses.
     """
     code = assemble(rules, linux.machine())
     instructions = ctypes.create_string_buffer(code, len(code))
@@ -152,7 +152,7 @@ def restrict(rules: Filter) -> None:
 
 
 def assemble(rules: Filter, machine: str) -> bytes:
-    """Return the BPF program for ``machine``, eight bytes for each instruction. Raises KeyError for a machine without a
+    """Return the BPF program for ``machine``, eight bytes for each instruction. Raise KeyError for a machine without a
     table.
     """
     special = _SPECIAL[machine]

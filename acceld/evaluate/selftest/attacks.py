@@ -132,7 +132,7 @@ class Broken:
 def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], list[Broken]]:
     """Return the attacks of a folder in the order of their names, and the files that are not valid attacks.
 
-    With ``further``, the folders below it are read too. Raises UsageError if no file of the folder could be an
+    With ``further``, the folders below it are read too. Raise UsageError if no file of the folder could be an
     attack.
     """
     folder = folder.resolve()
@@ -182,7 +182,7 @@ def _left_out(path: Path) -> bool:
 
 
 def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
-    """Return the attack in a file. Raises UsageError if the attack is not valid."""
+    """Return the attack in a file. Raise UsageError if the attack is not valid."""
     if not path.is_file():
         raise UsageError("the path is not a regular file")
     if path.stat().st_size > MAX_BYTES:
@@ -239,7 +239,7 @@ def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
 def _refusals(text: str) -> tuple[str, ...]:
     """Return the alternatives of a text such as ``timeout.trace_deadline|compile_error.crash``.
 
-    Raises UsageError for an unknown status.
+    Raise UsageError for an unknown status.
     """
     refusals = tuple(text.split("|")) if text else ()
     for refusal in refusals:

@@ -158,7 +158,7 @@ async def run_selftest(
     report.
 
     ``only`` is a glob for the ids to run. A file of ``attacks`` that can not be tried is reported, not run.
-    Raises UsageError if a folder has no attack, DeviceError if the backend can not work on this machine.
+    Raise UsageError if a folder has no attack, DeviceError if the backend can not work on this machine.
     """
     started = time.monotonic()
     found, broken = load_attacks(data_folder(FOLDER) / BACKENDS[backend])
@@ -282,7 +282,7 @@ async def _evaluated(evaluators: _Evaluators, attack: Attack, request: Evaluatio
 async def _try(
     evaluators: _Evaluators, attack: Attack, mode: str, run: int, on_result: Callable[[AttackResult], None] | None
 ) -> AttackResult:
-    """Run an attack in one mode, and return the result."""
+    """Run an attack in ``mode``, one of :func:`_modes`, and return the result."""
     started = time.monotonic()
     request = EvaluationRequest(
         kernel=replace(attack.kernel, trusted=mode == "unpoliced"),
@@ -351,7 +351,7 @@ async def _least_us(evaluator: Tested, attack: Attack) -> float:
 
 def _outcome(attack: Attack, mode: str, evaluation: Evaluation, least_us: float) -> str:
     """Return the outcome of an evaluation of an attack: ``rejected``, ``truthful``, ``unlabeled`` or one of
-    :data:`FAILURES`.
+    :data:`FAILURES`. ``least_us`` is a latency that no honest kernel can go below.
     """
     passed = evaluation.status is Status.PASSED
     if passed and (evaluation.latency_us or 0.0) < least_us:

@@ -97,7 +97,7 @@ class Checker:
         """Run every trial of one gate. Return the first failure; None if the program passes.
 
         At the search gate the program does not run before the event ``allowed`` is set, and at hidden shapes it is only
-        traced. Raises WorkloadError if the workload can not be used.
+        traced. Raise WorkloadError if the workload can not be used.
         """
         case.checks, case.tried, case.worst_row = [], {}, 0.0
         if gate is Gate.SEARCH:
@@ -240,8 +240,8 @@ class Checker:
         )
 
     async def _admit(self, case: TracedCase) -> Failed | None:
-        """Return a failure (status ``suspect``) if the result needs a proof and the workload's checks are too
-        weak for one.
+        """Return a failure (status ``suspect``) if the result needs a proof that the workload's checks are too weak to
+        give; else None.
         """
         weak = await self._weakness(case, self._children.admit)
         return None if weak is None else Failed(Status.SUSPECT, weak)

@@ -205,7 +205,7 @@ class Children:
         """Time at which the folder was last read, by the monotonic clock."""
 
     async def start(self) -> None:
-        """Start the zygote that every evaluation needs. Raises SandboxError if the zygote does not start."""
+        """Start the zygote that every evaluation needs. Raise SandboxError if the zygote does not start."""
         await asyncio.to_thread(self._root.mkdir, 0o700, True, True)
         await self.trim()
         if self._zygote.pid is None:
@@ -409,7 +409,7 @@ class Children:
         measured on these very inputs, and no other caller gets the data set. They then have the noise of float32 in
         numpy and, where the workload allows products of bfloat16 parts, also the noise of such products.
 
-        Raises WorkloadError if the reference is at fault.
+        Raise WorkloadError if the reference is at fault.
         """
         known = await asyncio.to_thread(self._floors.of_numpy, workload, variant)
         if known is not None and known.refused:
@@ -439,7 +439,7 @@ class Children:
             await self.trim()
 
     async def make_ahead(self, workload: Workload, variant: str, seed: int) -> None:
-        """Make a data set, unless it exists, and leave it on disk. Raises WorkloadError if the reference is at
+        """Make a data set, unless it exists, and leave it on disk. Raise WorkloadError if the reference is at
         fault.
         """
         async with self.data_set(workload, variant, seed):
@@ -541,7 +541,7 @@ class Children:
 
         If the workload does not use the variant, record that in the case and yield None.
 
-        Raises WorkloadError if the workload's own distribution can not be used, or if the reference is at
+        Raise WorkloadError if the workload's own distribution can not be used, or if the reference is at
         fault.
         """
         loaded = case.workload
@@ -582,7 +582,7 @@ class Children:
         """Examine whether the checks of the workload can distinguish right outputs from wrong ones, and return
         the findings.
 
-        Raises WorkloadError if the workload's reference is at fault.
+        Raise WorkloadError if the workload's reference is at fault.
         """
         request = {
             **address_of(workload),
@@ -659,7 +659,11 @@ def _tracer_answer(outcome: Outcome, reply: Reply) -> int | Failed:
 
 
 def _judge_answer(outcome: Outcome, reply: Reply, doing: str) -> dict[str, Any] | Failed:
-    """Return the judge's record, or a failure of the program that it worked on."""
+    """Return the header of the judge process's answer, or a failure of the program that was judged.
+
+    The failure says that the process took too long, ended without a whole answer, or found a fault of the program.
+    ``doing`` begins the message about a process that took too long or ended.
+    """
     if outcome.cause in ("deadline", "cpu"):
         return Failed(Status.TIMEOUT, Failure("deadline", f"{doing} the program {outcome.text}"))
     try:

@@ -92,7 +92,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return await probe_level(highest, self._zygote)
 
     async def open(self, report: SandboxReport) -> None:
-        """Start the child processes. Raises DeviceError if a second judge is required and not installed."""
+        """Start the child processes. Raise DeviceError if a second judge is required and not installed."""
         self._judge = await asyncio.to_thread(find_judge, self._config, self._folder, report)
         children = Children(
             self._config, self._folder, report.level, report.cgroup_folder, floors=self._floors, zygote=self._zygote
@@ -168,7 +168,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         """Trace the kernel, then decode, verify and time its program. Return a failure, or None.
 
         The data set of a baseline or of a person's kernel is made meanwhile, if a slot is free. Such a kernel
-        runs on data in any case. Raises WorkloadError if a baseline fails and the reference is at fault.
+        runs on data in any case. Raise WorkloadError if a baseline fails and the reference is at fault.
         """
         request, work = case.request, opened(self._work)
 
@@ -218,8 +218,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return await self._second_opinion(case)
 
     async def admission(self, loaded: Workload) -> Admission:
-        """Return whether the workload's checks can distinguish right outputs from wrong ones. Raises WorkloadError if its
-        reference fails.
+        """Return whether the workload's checks can distinguish right outputs from wrong ones. Raise WorkloadError if
+        its reference fails.
         """
         return await self._admissions.of(loaded, opened(self._work).children.admit)
 

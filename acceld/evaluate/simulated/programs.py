@@ -31,7 +31,7 @@ class Tracer:
     async def program(self, kernel: Kernel, arguments: Arguments, chip: str) -> Program:
         """Return a kernel's Program.
 
-        Raises KernelFailure if the kernel can not be traced, DeadlineError if tracing takes too long.
+        Raise KernelFailure if the kernel can not be traced, DeadlineError if tracing takes too long.
         """
         return decode(await self._answer(kernel, arguments, chip))
 

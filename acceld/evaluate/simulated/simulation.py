@@ -102,7 +102,7 @@ def _outputs(
 ) -> list[list[NDArray[Any]]]:
     """Run a program as a request says, and return the outputs of each run to compare with the reference.
 
-    With ``again``, undefined memory may decide the outputs. Raises KernelFailure if the program fails.
+    With ``again``, undefined memory may decide the outputs. Raise KernelFailure if the program fails.
     """
     most = header["max_bytes"]
     found = [
@@ -274,7 +274,7 @@ def _run_again(
 ) -> None:
     """Run a program again, with other values in memory that was never written.
 
-    Raises KernelCrash if an output differs from ``outputs``, those of the first run, or depends on such memory although
+    Raise KernelCrash if an output differs from ``outputs``, those of the first run, or depends on such memory although
     its values are equal. The number of further runs depends on the program:
 
     - If no instruction can hide a NaN, one further run is enough. In the first run undefined memory was NaN, so only a wrong order of writes can still be unnoticed.
@@ -326,7 +326,7 @@ def _hides_nan(program: Program) -> bool:
 def _traced(program: Program, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]], max_bytes: int) -> bool:
     """Trace which elements depend on memory that was never written. Return False if that takes too much memory.
 
-    Raises KernelCrash if an element of ``outputs``, those of the first run, depends on such memory and is not NaN.
+    Raise KernelCrash if an element of ``outputs``, those of the first run, depends on such memory and is not NaN.
     """
     try:
         marked = execute(program, inputs, ExecuteOptions(max_bytes=max_bytes, check_transposes=True, keeps_nan=True))

@@ -32,7 +32,7 @@ def profile(program: Program, *, exact: bool = False, calibration: Mapping[str, 
 
     With ``exact`` as many executions as the limits allow are timed. Otherwise long loops are extrapolated from
     a sample. ``calibration`` is this machine's, for the program's chip and API. The result is read by
-    :func:`acceld.evaluate.simulated.profiles.profile_from`. Raises MissingRule for an operation without a
+    :func:`acceld.evaluate.simulated.profiles.profile_from`. Raise MissingRule for an operation without a
     price.
     """
     fitted = Calibration.from_plain(calibration) if calibration else None

@@ -90,7 +90,7 @@ class AnthropicClient(SdkClient):
     async def count(self, request: CompletionRequest) -> int:
         """Return the number of tokens of a request's prompt, as the provider counts them free of charge.
 
-        :raises LLMError: the provider gave no number in time.
+        Raise LLMError if the provider gave no number in time.
         """
 
         async def count() -> int:
@@ -107,7 +107,7 @@ class AnthropicClient(SdkClient):
             raise LLMTimedOut(message, deadline="total_s") from error
 
     def whole(self, request: CompletionRequest, data: Mapping[str, Any]) -> Completion:
-        """Return the completion in a whole, unstreamed answer. Raises LLMError if the answer has no completion."""
+        """Return the completion in a whole, unstreamed answer. Raise LLMError if the answer has no completion."""
         answer = _Answer()
         answer.message(data)
         return finished(request, DeadlineWatch(self.settings.deadlines, self.settings.name), self.settings.name, answer)

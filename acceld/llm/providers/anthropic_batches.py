@@ -77,7 +77,7 @@ class AnthropicBatches:
         return {row.custom_id: row.result.model_dump() async for row in await batches.results(batch)}
 
     def read(self, request: CompletionRequest, raw: Mapping[str, Any]) -> Completion:
-        """Return the completion in one raw result. Raises LLMError if the request failed, expired or was canceled."""
+        """Return the completion in one raw result. Raise LLMError if the request failed, expired or was canceled."""
         kind = raw.get("type")
         if kind == "succeeded":
             return self._client.whole(request, raw["message"])

@@ -44,7 +44,7 @@ class SdkClient(ABC):
     def __init__(self, settings: ModelSettings, environment: Mapping[str, str] | None = None) -> None:
         """Prepare the client.
 
-        :raises LLMRefused: a key is needed and missing.
+        Raise LLMRefused if a key is needed and missing.
         """
         self.settings = settings
         self.key = settings.key(environment)
@@ -75,7 +75,7 @@ class SdkClient(ABC):
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Return the answer to one request. If the endpoint refuses an optional setting, send the request again
-        without it. Raises LLMError, and never the SDK's own errors.
+        without it. Raise LLMError, and never the SDK's own errors.
         """
         return await self.accepted(lambda: self.once(request))
 
@@ -104,7 +104,7 @@ class SdkClient(ABC):
         return tuple(sorted(self.refused))
 
     async def once(self, request: CompletionRequest) -> Completion:
-        """Send one request once, and return the answer. Raises LLMError, and never the SDK's own errors."""
+        """Send one request once, and return the answer. Raise LLMError, and never the SDK's own errors."""
         client = await self.sdk()
         answer = self.answer()
         if request.progress is not None:
@@ -177,7 +177,7 @@ class SdkClient(ABC):
     def aws(self) -> dict[str, Any]:
         """Return the region, profile or key for Amazon Bedrock. AWS's own chain of sources finds the credentials.
 
-        :raises LLMRefused: the chain finds no credentials, or no region.
+        Raise LLMRefused if the chain finds no credentials, or no region.
         """
         import boto3
 
@@ -228,7 +228,7 @@ class SdkClient(ABC):
     def google(self) -> dict[str, Any]:
         """Return project, region and credentials for Vertex AI. Google's own chain of sources finds these three.
 
-        :raises LLMRefused: the chain finds no credentials, or no project.
+        Raise LLMRefused if the chain finds no credentials, or no project.
         """
         import google.auth
         from google.auth.exceptions import GoogleAuthError

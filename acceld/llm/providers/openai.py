@@ -107,7 +107,7 @@ class OpenAIClient(SdkClient):
         return {"model": self.settings.model, **known}
 
     def whole(self, request: CompletionRequest, data: Mapping[str, Any]) -> Completion:
-        """Return the completion in a whole, unstreamed answer. Raises LLMError if the answer has no completion."""
+        """Return the completion in a whole, unstreamed answer. Raise LLMError if the answer has no completion."""
         answer = _Answer()
         answer.whole_response(data, self.settings.name) if self.settings.api == "responses" else answer.whole_chat(data)
         return finished(request, DeadlineWatch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
@@ -233,7 +233,7 @@ class _Answer(Received):
         return self.show(str(content or delta.get("refusal") or ""))
 
     def response(self, data: Mapping[str, Any], model: str) -> None:
-        """Record what the end of a response of ``model`` says: status, model, tokens. Raises LLMError if it failed."""
+        """Record what the end of a response of ``model`` says: status, model, tokens. Raise LLMError if it failed."""
         self.model = str(data.get("model") or self.model)
         self._served(data)
         self._count(data, "input_tokens", "output_tokens")

@@ -83,7 +83,7 @@ class OpenAIBatches:
         return await translated(answers, OPENAI, self._name)
 
     def read(self, request: CompletionRequest, raw: Mapping[str, Any]) -> Completion:
-        """Return the completion in one raw answer. Raises LLMError if the request failed."""
+        """Return the completion in one raw answer. Raise LLMError if the request failed."""
         response = raw.get("response") or {}
         body, status = response.get("body") or {}, response.get("status_code")
         if status == 200:

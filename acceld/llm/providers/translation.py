@@ -245,7 +245,7 @@ async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
     A byte order mark at the beginning of the response is left out, because the SDKs would lose the first event. Reading
     the response raises LLMEmpty for a line longer than :data:`LINE_BYTES`.
 
-    :raises LLMError: the response is a web page (mostly from a proxy), an error, or not an answer.
+    Raise LLMError if the response is a web page (mostly from a proxy), an error, or not an answer.
     """
     response.aiter_bytes = partial(_bounded, response.aiter_bytes, model)
     kind = str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
@@ -264,7 +264,7 @@ async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
 async def _bounded(pieces: Callable[[], AsyncIterator[bytes]], model: str) -> AsyncIterator[bytes]:
     """Yield the pieces of a text in UTF-8, without a byte order mark at its beginning.
 
-    :raises LLMEmpty: a line of the text is longer than ``LINE_BYTES``.
+    Raise LLMEmpty if a line of the text is longer than ``LINE_BYTES``.
     """
     head, started, line = b"", False, 0
     async for piece in pieces():

@@ -32,7 +32,9 @@ class ModuleRequest:
 
     module: str
     arguments: tuple[Mapping[str, Any], ...] = ()
-    """Name, shape and dtype of each array that the module takes, in order; empty if its file has ``get_inputs``."""
+    """The name, the shape and the dtype of each array that the module takes, in order; empty if its file has
+    ``get_inputs``.
+    """
 
     init: Mapping[str, Any] | None = None
     """Arguments with which the module's class is constructed."""

@@ -356,7 +356,8 @@ class _Execution:
             store.release()
 
     def _run_cores(self, position: int) -> None:
-        """Run two cores with different programs that wait for each other. This is called at the loop of the first core.
+        """Run two cores with different programs that wait for each other. This is called at the loop of
+        the first core, number ``position`` of the program's body.
 
         Raise KernelCrash if a core waits for the other core at a point that the other core does not reach.
         """

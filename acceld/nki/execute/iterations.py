@@ -71,16 +71,16 @@ class _Written:
         return np.full(layout.elements, value, dtype)
 
     def join(self, places: Array, stamp: int) -> None:
-        """Record that an iteration combines its values with those that another iteration has left in ``places``, for
-        example by adding them up.
+        """Record that the iteration ``stamp`` combines its values with those that another iteration has left in
+        ``places``, for example by adding them up.
         """
         if places.size and not self.joined.size:
             self.joined = self._made(-1, np.dtype(np.int32))
         self.joined[places] = stamp
 
     def joins(self, places: Array, stamp: int) -> Array:
-        """Return a mask of the elements in ``places`` where the iteration has combined its own value with the value
-        of another iteration.
+        """Return a mask of the elements in ``places`` where the iteration ``stamp`` has combined its own value with the
+        value of another iteration.
         """
         return self.joined[places] == stamp if self.joined.size else np.zeros(places.shape, np.bool_)
 
@@ -126,8 +126,9 @@ class _Running:
 class Iterations:
     """Mark what depends on the order of affine iterations while a program runs.
 
-    ``undecided`` has, by affine loop, the buffers that may connect iterations of that loop. ``take`` is called with the bytes
-    that the records need, and the line of a buffer. Raises KernelCrash if a register or an accumulator connects iterations.
+    ``undecided`` has, by affine loop, the buffers that may connect iterations of that loop. ``take`` is called with the
+    bytes that the records need, and the line of a buffer. Raise KernelCrash if a register or an accumulator connects
+    iterations.
     """
 
     def __init__(
@@ -270,7 +271,7 @@ class Iterations:
         return lambda env, window: index.positions(env, None)
 
     def _mark(self, held: list[tuple[BufferMemory, Array, Array]], number: int, places: Array) -> None:
-        """Mark elements as undefined. Their marks so far are added to ``held``."""
+        """Mark the elements ``places`` of buffer ``number`` as undefined. Add their marks so far to ``held``."""
         store = self._machine.stores[number]
         if store.marks is None:
             return
@@ -287,7 +288,9 @@ class Iterations:
         return self._written[loop, number]
 
     def _watched(self, around: Sequence[int], number: int) -> list[tuple[_Written, _Running]]:
-        """Return the records of a buffer for those running loops whose iterations the buffer may connect."""
+        """Return the records of buffer ``number`` for those running loops, among the loops ``around``, whose iterations
+        the buffer may connect.
+        """
         return [
             (self._of(loop, number), self._running[loop])
             for loop in around
@@ -295,7 +298,9 @@ class Iterations:
         ]
 
     def _read(self, around: Sequence[int], number: int, places: Array) -> Array:
-        """Return a mask of the elements whose values depend on whether another iteration has run."""
+        """Return a mask of the elements ``places`` of buffer ``number`` whose values depend on whether another
+        iteration of one of the loops ``around`` has run.
+        """
         connected = np.zeros(places.shape, np.bool_)
         for written, running in self._watched(around, number):
             writer = written.writer[places]
@@ -305,9 +310,9 @@ class Iterations:
         return connected
 
     def _join(self, around: Sequence[int], number: int, places: Array, old: Array, way: int) -> Array:
-        """Record that the running iteration combines values with those in the elements ``places``, by the operation
-        with the code ``way``. ``old`` is what the elements held before. Return a mask of the elements to which
-        another iteration wrote by a different operation, so that the order of the iterations matters.
+        """Record that the running iteration combines values with those in the elements ``places`` of buffer ``number``,
+        by the operation with the code ``way``. ``old`` is what the elements held before. Return a mask of the elements
+        to which another iteration wrote by a different operation, so that the order of the iterations matters.
         """
         connected = np.zeros(places.shape, np.bool_)
         for written, running in self._watched(around, number):
@@ -327,7 +332,9 @@ class Iterations:
         return connected
 
     def _write(self, around: Sequence[int], number: int, places: Array, old: Array) -> None:
-        """Record that the running iteration has written elements, which held ``old`` before."""
+        """Record that the running iteration has written the elements ``places`` of buffer ``number``, which held
+        ``old`` before.
+        """
         for written, running in self._watched(around, number):
             writer, before = written.writer[places], written.way[places]
             own = writer == running.now
@@ -339,15 +346,18 @@ class Iterations:
             written.writer[places], written.way[places] = running.now, _PLAIN
 
     def read_register(self, number: int, line: int) -> None:
-        """Record that a register is read. Raise KernelCrash if another iteration of a running loop has written it."""
+        """Record that register ``number`` is read. Raise KernelCrash if another iteration of a running loop has written
+        the register.
+        """
         self._pass_on(list(self._running), number, True, _PLAIN, None, line)
 
     def _pass_on(
         self, around: Sequence[int], name: int | str, reads: bool, way: int, writing: str | None, line: int
     ) -> None:
-        """Record a use of a register or an accumulator. Raise KernelCrash if its value depends on another iteration.
+        """Record a use of the register or accumulator ``name``. Raise KernelCrash if its value depends on another
+        iteration of one of the loops ``around``.
 
-        ``writing`` is None for a use that only reads.
+        ``way`` is the code of the operation that writes. ``writing`` is None for a use that only reads.
         """
         for loop in around:
             running = self._running.get(loop)
@@ -397,7 +407,7 @@ def _words(store: BufferMemory) -> np.dtype[np.unsignedinteger]:
 
 
 def _contents(store: BufferMemory, places: Array) -> Array:
-    """Return the bits of elements (row 0) and their marks (row 1)."""
+    """Return the bits of the elements ``places`` of a buffer (row 0), and their marks (row 1)."""
     words = _words(store)
     marks = np.zeros(places.shape, words) if store.marks is None else store.marks.view(words)[places]
     return np.stack([store.array.view(words)[places], marks])

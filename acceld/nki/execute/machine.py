@@ -25,7 +25,9 @@ class Meeting(Protocol):
     """The interface through which ranks exchange tiles."""
 
     def swap(self, rank: int, kind: str, values: Array, line: int) -> list[Array]:
-        """Give the tile ``values`` to all ranks, and return the tiles of all ranks, in order of rank."""
+        """Give the tile ``values`` to all ranks, by a collective of ``kind``. Return the tiles of all ranks, in order
+        of rank.
+        """
 
 
 @dataclass(frozen=True, slots=True)

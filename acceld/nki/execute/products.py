@@ -1,4 +1,4 @@
-"""Compile operations of the tensor engine: products, transposes, and accumulating loops that become one product."""
+"""Compile operations of the tensor engine: matrix products, transposes, and accumulating loops that become one product."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ _LARGEST_IDENTITY = 512
 
 
 def _either_permutes(s: Array, m: Array) -> bool:
-    """Tell whether one of the operands is a permutation matrix, so that the product only moves elements."""
+    """Tell whether one of the operands is a permutation matrix, so that the matrix product only moves elements."""
     return _is_permutation(s) or _is_permutation(m)
 
 
@@ -239,7 +239,7 @@ def _spread(values: Array) -> Array:
 
 
 def matmul_mx(context: Context) -> Step:
-    """Compile a product of MXFP8 or MXFP4 operands.
+    """Compile a matrix product of MXFP8 or MXFP4 operands.
 
     A packed element holds four values along K. Each block of 32 values (eight partitions by four values) has
     one power-of-two scale.
@@ -386,7 +386,7 @@ def fused_matmul(machine: Machine, context: Context, loops: Sequence[Loop]) -> S
 
 
 class _Stack:
-    """One operand of a fused product: its tiles of all iterations, stacked into a matrix (rows, columns)."""
+    """One operand of a fused matrix product: its tiles of all iterations, stacked into a matrix (rows, columns)."""
 
     def __init__(self, machine: Machine, tile: Tile, loops: Sequence[Loop]) -> None:
         self.tile, self.real = tile, machine.real

@@ -315,7 +315,7 @@ def _steps(code: CodeType) -> Iterator[tuple[int, int, str]]:
     """Yield (offset, opcode, assigned variable) of each byte code instruction. The variable is empty if the instruction
     assigns none.
 
-    The bytes are read here, because ``dis`` takes as long for it as the rest of a small kernel's trace.
+    The bytes are read here, because ``dis`` would take as long as the rest of a small kernel's trace.
     """
     raw, extended = code.co_code, 0
     if not _OTHER_STORES.isdisjoint(raw[::2]):

@@ -521,7 +521,7 @@ class _Decoder:
             kind, register = LoopKind(raw["k"]), raw.get("r")
             if (kind in RUN_TIME) != (register is not None):
                 _refuse(
-                    f"loop {number} is {kind.value} with register {register}: only loops of run-time trips have a register, and such loops need a register"
+                    f"loop {number} is {kind.value} with register {register}: a loop has a register if its number of iterations is known only at run time, and only then"
                 )
             return Loop(
                 id=number,

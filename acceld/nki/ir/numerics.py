@@ -55,7 +55,7 @@ of their width.
 """
 
 PACKED_DTYPES = frozenset(name for name in NUMPY_DTYPES if name.endswith("_x4"))
-"""Formats that hold four values in an element. Only microscaled products and copies take these formats."""
+"""Formats that hold four values in an element. Only microscaled matrix products and copies take these formats."""
 
 
 def storage_dtype(name: str, *, float64: bool = False) -> np.dtype[Any]:

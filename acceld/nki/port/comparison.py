@@ -35,7 +35,7 @@ class Agreement:
 def compare(original: Program, port: Program) -> Agreement:
     """Run both programs on inputs drawn from a fixed seed, and return how well their outputs agree.
 
-    Raises KernelFailure if one of the programs can not be run.
+    Raise KernelFailure if one of the programs can not be run.
     """
     inputs, expected, kind = [], [], ""
     for kind in ("normal", "positive"):

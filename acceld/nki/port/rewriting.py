@@ -60,7 +60,7 @@ def rewrite(source: str, entry: str, facts: Facts) -> Ported:
 def as_one(text: str, name: str, closure: Mapping[str, str]) -> str:
     """Return one file in which the imports of other legacy files are replaced by the text of those files.
 
-    Raises Unportable for an import of a whole file, and for a name that two of the files define.
+    Raise Unportable for an import of a whole file, and for a name that two of the files define.
     """
     helpers = {other: body for other, body in closure.items() if other != name and "neuronxcc" in body}
     defined: dict[str, str] = {}

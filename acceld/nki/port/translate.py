@@ -43,7 +43,7 @@ class Function(Values):
     # statements
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
-        """Return the statements that replace a simple statement. Raises Unportable if the statement can not be
+        """Return the statements that replace a simple statement. Raise Unportable if the statement can not be
         translated.
         """
         self.out = []
@@ -74,7 +74,7 @@ class Function(Values):
     def header(self, node: ast.expr) -> ast.expr:
         """Return the translated expression in the header of a ``for``, ``if``, ``while`` or ``with``.
 
-        Raises Unportable if the expression computes tiles.
+        Raise Unportable if the expression computes tiles.
         """
         self.out = []
         found = self.value(node)
@@ -772,7 +772,9 @@ class Function(Values):
         return Op(node, emit, list(operands.values()), like=like, dma=dma, data=data)
 
     def _language(self, node: ast.Call, word: str) -> Op | None:
-        """Return the instruction for a function of ``nl`` that computes a tile; None if the call needs no change."""
+        """Return the instruction for the function ``word`` of ``nl``, which computes a tile; None if the call needs no
+        change.
+        """
         if word not in LANGUAGE:
             return None
         args = self._bound(node, positional("nki_legacy", "language")[word])
@@ -784,8 +786,8 @@ class Function(Values):
         return None if op is None else replace(op, mask=mask, dtype=dtype)
 
     def _function(self, node: ast.Call, word: str, args: Mapping[str, ast.expr]) -> Op | None:
-        """Return the instruction for a function of ``nl``, without its mask and dtype; None if the call needs no
-        change.
+        """Return the instruction for the function ``word`` of ``nl``, without its mask and dtype; None if the call
+        needs no change.
         """
         if word in ("load", "copy", "static_cast"):
             function = "nisa.dma_copy" if word == "load" else "nisa.tensor_copy"
@@ -911,14 +913,14 @@ class Function(Values):
         return Op(node, emit, list(args.values()))
 
     def _isa(self, node: ast.Call, word: str) -> Op:
-        """Return the instruction for a function of ``nisa``."""
+        """Return the instruction for the function ``word`` of ``nisa``."""
         args = self._bound(node, positional("nki_legacy", "isa")[word])
         mask, dtype = self._mask_and_dtype(args)
         args = {key: one for key, one in args.items() if key not in ("mask", "dtype")}
         return replace(self._instruction_of(node, word, args), mask=mask, dtype=dtype)
 
     def _instruction_of(self, node: ast.Call, word: str, args: Mapping[str, ast.expr]) -> Op:
-        """Return the instruction for a function of ``nisa``, without its mask and dtype."""
+        """Return the instruction for the function ``word`` of ``nisa``, without its mask and dtype."""
         if word == "memset":
             value, engine = args["value"], args.get("engine")
             engine = None if engine is None or "unknown" in ast.unparse(engine) else self.value(engine)

@@ -312,7 +312,7 @@ class Values(ABC):
     def _with_parts(self, node: ast.expr) -> ast.expr:
         """Return a copy of an expression whose parts are translated.
 
-        Raises Unportable if a tile is computed in a part of a conditional expression or of a comprehension.
+        Raise Unportable if a tile is computed in a part of a conditional expression or of a comprehension.
         """
         deferred = isinstance(
             node, ast.BoolOp | ast.IfExp | ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp | ast.Lambda
@@ -476,7 +476,7 @@ class Values(ABC):
         return _with_axes(ast.Subscript(base, index, ast.Load()), order, splits, rank)
 
     def _limited(self, node: ast.Subscript, start: Linear, atom: Atom, clip: Clip) -> ast.expr:
-        """Return the slice of those positions in ``atom`` that ``clip`` keeps. Raises Unportable for a stride below 1."""
+        """Return the slice of those positions in ``atom`` that ``clip`` keeps. Raise Unportable for a stride below 1."""
         size = atom.size
         if atom.axis in clip.starts:
             low = Linear.of(clip.starts[atom.axis])
@@ -641,7 +641,7 @@ class Values(ABC):
         return tuple(made)
 
     def clip(self, mask: ast.expr | None) -> Clip:
-        """Return the part of a tile that a mask keeps. Raises Unportable for a mask that limits two axes jointly."""
+        """Return the part of a tile that a mask keeps. Raise Unportable for a mask that limits two axes jointly."""
         if mask is None or ast.unparse(mask) == "None":
             return Clip()
         known = self._known_mask(mask)
@@ -680,7 +680,7 @@ class Values(ABC):
     def _note_mask_of_two_axes(self, mask: ast.expr, comparison: ast.Compare) -> None:
         """Check that a comparison between two axes holds for every element, and record that its mask can be left out.
 
-        Raises Unportable if the comparison does not hold for every element.
+        Raise Unportable if the comparison does not hold for every element.
         """
         fact, shown = self.facts.of(comparison) or self.facts.of(mask), f"the mask {ast.unparse(comparison)[:60]}"
         if fact is None or fact.value is not True:
@@ -691,7 +691,7 @@ class Values(ABC):
         """Return (True if a comparison limits the end of an axis, False if it limits the start; the position of the
         limit).
 
-        The comparison is between zero and ``base`` plus the positions in ``atom``. Raises Unportable for a test of
+        The comparison is between zero and ``base`` plus the positions in ``atom``. Raise Unportable for a test of
         equality.
         """
         word, stride, bound = COMPARISONS.get(type(comparison.ops[0]).__name__, ""), atom.stride.number, base.scaled(-1)
@@ -733,7 +733,9 @@ class Values(ABC):
         return ast.BinOp((limit + Linear(stride - 1)).node, ast.FloorDiv(), ast.Constant(stride))
 
     def _size(self, axis: int, function: str, values: list[ast.expr], mask: ast.expr) -> ast.expr:
-        """Return a bound of a mask: a number, or a variable that is assigned once in each block of statements."""
+        """Return the bound of ``axis`` in a mask, the ``function`` (min or max) of ``values``: a number, or a variable
+        that is assigned once in each block of statements.
+        """
         numbers = [one.value for one in values if isinstance(one, ast.Constant)]
         if len(numbers) == len(values):
             return ast.Constant((min if function == "min" else max)(numbers))  # type: ignore[type-var]  # numbers, as tested above

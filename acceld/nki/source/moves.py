@@ -60,10 +60,13 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
         for _, access in found:
             sizes = [kernel.size(node, extent) for node, extent in zip(buffer.extents, shape, strict=True)]
             edits.replace(*kernel.span(access.node), _at_place(kernel, access, sizes, place))
-    if needed["sbuf"] > SBUF_BYTES // 2 or needed["psum"] > _PSUM_BYTES // 2:
-        kept = ", ".join(f"{size >> 10} KiB of {space.upper()}" for space, size in needed.items() if size)
+    room = {"sbuf": SBUF_BYTES // 2, "psum": _PSUM_BYTES // 2}
+    over = [space for space, size in needed.items() if size > room[space]]
+    if over:
+        large = ", ".join(name for name in names if kernel.buffers[name].space in over)
+        taken = " and ".join(f"{needed[space] >> 10} KiB of {space.upper()}" for space in over)
         raise RuleRefused(
-            f"{places} copies of {', '.join(names)} for loop {loop.variable} take {kept}, more than half of that memory: make the tiles smaller"
+            f"{places} copies of {large} for loop {loop.variable} take {taken} in each partition, more than half of that memory: make the tiles smaller"
         )
     return edits.apply()
 

@@ -83,10 +83,10 @@ have one element in each partition.
 
 
 def merged_iterations(loop: Loop, model: CostModel) -> dict[int, int]:
-    """Return how many iterations of ``loop``, an innermost affine loop, one machine instruction covers, as a dict by
-    the position of the instruction in ``loop.body``.
+    """Return, by the position of an instruction in ``loop.body``, how many iterations of ``loop`` one machine
+    instruction covers.
 
-    An instruction without an entry covers a single iteration.
+    Without an entry, a machine instruction covers one iteration. Only innermost affine loops have entries.
     """
     nodes = [node for node in loop.body if isinstance(node, Instruction)]
     if loop.kind is not LoopKind.AFFINE or len(nodes) < len(loop.body):

@@ -60,8 +60,8 @@ class Cost:
     engine: Engine
     busy_us: float = 0.0
     passes: int = 0
-    """Passes through the array of the tensor engine. A float32 product takes two hardware instructions of two passes
-    each.
+    """Passes through the array of the tensor engine. A float32 matrix product takes two hardware instructions of two
+    passes each.
     """
     flops: int = 0
     """FLOPs as neuron-profile counts them: 2 x contracted rows x stationary columns x moving columns, and twice as many
@@ -74,7 +74,7 @@ class Cost:
     row_bytes: int = 0
     """Contiguous bytes that each DMA descriptor moves."""
     rows: float = 1.0
-    """Share of the tensor engine's rows that a product occupies."""
+    """Share of the tensor engine's rows that a matrix product occupies."""
     late_us: float = 0.0
     """Time that readers have to wait after the end of a transfer, in addition to the latency that every transfer has.
     """
@@ -406,7 +406,7 @@ class CostModel:
         """Return the cycles of an instruction by its operation (source: nki.isa of SDK 2.26), without the fixed
         overhead.
 
-        ``n`` is the number of elements in one partition.
+        ``n`` is the number of elements in one partition. ``handed_over`` is that of :meth:`cost`.
         """
         op, on_vector, on_gpsimd = instruction.op, engine is Engine.VECTOR, engine is Engine.GPSIMD
         if engine is Engine.SCALAR and op in _SCALAR_EACH_CYCLE:

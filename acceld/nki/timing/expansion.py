@@ -574,10 +574,10 @@ CHOICES = {
 def _elsewhere(
     node: Instruction, engine: Engine, shapes: Sequence[tuple[int, ...]], model: CostModel, merged: int
 ) -> list[Cost] | None:
-    """Return the costs of ``node`` on the other engine that the compiler may choose; None if the compiler has
-    no choice.
+    """Return the costs of ``node`` on the engine that the compiler may choose in place of ``engine``, one for each of
+    ``shapes``; None if the compiler has no choice.
 
-    An instruction that names its engine leaves no choice.
+    An instruction that names its engine leaves no choice. ``merged`` is that of :func:`_priced`.
     """
     choice = CHOICES.get((node.op, engine))
     if choice is None or node.engine is not Engine.UNKNOWN:
@@ -900,7 +900,7 @@ def _handed_over(
     only = {buffer: made[0] for buffer, made in writers.items() if len(made) == 1}
 
     def may_stay(buffer: int) -> bool:
-        """Tell whether the size and the only writer of a tile allow it to stay in PSUM."""
+        """Tell whether the size and the only writer of the tile ``buffer`` allow the tile to stay in PSUM."""
         made, tile = only[buffer], program.buffers[buffer]
         writer, loops = nodes[made]
         movable = tile.space is Space.SBUF and tile.address is None

@@ -1,4 +1,4 @@
-"""Compute start and end of each machine operation by list scheduling of five engines and of the DMA engines.
+"""Compute the start and the end of each machine operation by list scheduling of five engines and of the DMA engines.
 
 Operations are taken in program order. An operation starts when its engine is free and its operands are ready. An
 operand from another engine is ready later by the time of a semaphore (``semaphore_us``). GpSimd and the vector engine
@@ -62,8 +62,8 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The result of scheduling: start and end of each machine operation in microseconds, and the operation that each
-    one waited for.
+    """The result of scheduling: the start and the end of each machine operation in microseconds, and the operation that
+    each one waited for.
     """
 
     start_us: list[float]
@@ -144,8 +144,8 @@ class _Server:
     def run(self, number: int, ready: float, busy: float, why: int, issued: int) -> tuple[float, float, int]:
         """Place an operation in the first gap that is long enough, or else at the end; return its begin, end and cause.
 
-        ``issued`` is the operation's position in the queue. The operation waits for the operation ``why`` until
-        ``ready``.
+        The operation ``number`` takes ``busy`` microseconds. It waits for the operation ``why`` until the time
+        ``ready``. ``issued`` is its position in the queue.
         """
         last, gaps = self.end, self.gaps
         position = _fitting(gaps, ready, busy) if ready < last and gaps else -1
@@ -210,7 +210,7 @@ class _Throttle:
 def schedule(
     machine: Machine, params: TimelineParams, chip: ChipSpec, not_before: Mapping[int, float] | None = None
 ) -> Schedule:
-    """Return the schedule of ``machine``: start and end of every operation.
+    """Return the schedule of ``machine``: the start and the end of every operation.
 
     ``not_before`` has the earliest start of some operations, in microseconds by number. Operations that run on
     another engine than usual are changed in ``machine``.
@@ -266,7 +266,7 @@ def _is_sooner(one: _Server, busy: float, other: _Server, usual: float, ready: f
     """Tell whether an operation would have to wait for the engine ``other``, and would end sooner on the engine
     ``one``.
 
-    The operation takes ``busy`` microseconds on ``one`` and ``usual`` on ``other``.
+    The operation takes ``busy`` microseconds on ``one`` and ``usual`` on ``other``. It can start at the time ``ready``.
     """
     here = _earliest(other.gaps, other.end, ready, usual)
     return here > ready and _earliest(one.gaps, one.end, ready, busy) + busy < here + usual
@@ -276,7 +276,7 @@ def _transferred(
     queues: Iterable[_Server], number: int, ready: float, busy: float, why: int, window: int
 ) -> tuple[float, float, int]:
     """Place a transfer in every one of ``queues``. Return its earliest begin in a queue, its latest end, and the
-    cause of the latest end.
+    cause of the latest end. ``number`` to ``why`` are those of :meth:`_Server.run`.
     """
     first, finish, reason = -1.0, -1.0, why
     for queue in queues:
@@ -323,7 +323,8 @@ def _note(holes: deque[_Gap], hole: _Gap) -> None:
 
 
 def _fitting(holes: deque[_Gap], ready: float, busy: float) -> int:
-    """Return the index of the first gap that is long enough for an operation; -1 if no gap is.
+    """Return the index of the first gap with ``busy`` microseconds after the time ``ready``; -1 if there is no such
+    gap.
 
     The search runs backwards to the first gap that ends late enough, because most gaps end before the operation is
     ready.
@@ -340,7 +341,10 @@ def _fitting(holes: deque[_Gap], ready: float, busy: float) -> int:
 
 
 def _earliest(holes: deque[_Gap], last: float, ready: float, busy: float) -> float:
-    """Return the earliest time at which an operation of ``busy`` microseconds can start on an engine."""
+    """Return the earliest time at which an operation of ``busy`` microseconds can start on an engine.
+
+    The operation can not start before ``ready``. ``last`` is the end of the engine's last operation.
+    """
     if ready < last:
         position = _fitting(holes, ready, busy)
         return max(ready, holes[position][0]) if position >= 0 else last
@@ -348,8 +352,8 @@ def _earliest(holes: deque[_Gap], last: float, ready: float, busy: float) -> flo
 
 
 def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why: int) -> tuple[float, float, int]:
-    """Return begin, end and cause of a transfer that fills the gaps after ``ready``. What does not fit there runs after
-    ``last``.
+    """Return the begin, the end and the cause of a transfer of ``busy`` microseconds that fills the gaps after
+    ``ready``. What does not fit there runs after ``last``.
     """
     later: list[_Gap] = []
     while holes and holes[-1][1] > ready:

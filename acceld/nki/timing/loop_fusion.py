@@ -201,7 +201,7 @@ class _Divider:
         )
 
     def _can_grow(self, number: int) -> bool:
-        """Tell whether a buffer on the chip can have a tile for each iteration of a group."""
+        """Tell whether buffer ``number`` can have a tile for each iteration of a group: it is on the chip."""
         buffer = self.buffers[number]
         return buffer.space is not Space.HBM and not buffer.places
 
@@ -249,7 +249,7 @@ class _Divider:
         return sum(found.values())
 
     def _bytes(self, number: int) -> int:
-        """Return the bytes that a buffer on the chip takes in each partition."""
+        """Return the bytes that buffer ``number``, which is on the chip, takes in each partition."""
         buffer = self.buffers[number]
         return buffer.elements // buffer.shape[buffer.partition_axis] * DTYPE_BYTES[buffer.dtype]
 

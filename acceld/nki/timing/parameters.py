@@ -33,7 +33,7 @@ class TimelineParams:
     gpsimd_start_cycles: int = 150
     """Cycles that each GpSimd instruction takes to start (nki.isa of SDK 2.26)."""
     float32_passes: int = 4
-    """Passes through the array for a float32 product (nki.isa of SDK 2.26: four times the cost)."""
+    """Passes through the array for a float32 matrix product (nki.isa of SDK 2.26: four times the cost)."""
     transpose_passes: int = 4
     """Passes through the array for a float32 transpose. trn1: as many as for a product (FLOPs and busy times of the 14
     measured baselines). trn2: 3, because KDA's counters show 0.16 to 0.18 us for 128x128.
@@ -302,8 +302,8 @@ the legacy API, except the times of instructions and of gathers: foxl-ai/kiln me
 """
 
 LEGACY_2_20 = replace(LEGACY, sdk="2.20", narrow_transfer_factor=2.5)
-"""Parameters of the compiler of AWS's tutorials, whose bfloat16 products are 1.8 to 2.5 times slower than those of
-later compilers.
+"""Parameters of the compiler of AWS's tutorials, whose bfloat16 matrix products are 1.8 to 2.5 times slower than those
+of later compilers.
 """
 
 LEGACY_LATER = replace(

@@ -63,8 +63,8 @@ class Machine:
     the engines.
     """
     rows: dict[int, float] = field(default_factory=dict)
-    """The share of the tensor engine's rows that a product occupies, by operation; an operation that occupies all rows
-    is missing.
+    """The share of the tensor engine's rows that a matrix product occupies, by operation; an operation that occupies
+    all rows is missing.
     """
     quarters: dict[int, int] = field(default_factory=dict)
     """The quarters of the DMA engines that a transfer uses, as bits, by operation; a transfer that uses all four is

@@ -565,7 +565,9 @@ def _issued(transfers: int, params: TimelineParams) -> str:
 def _unproven(
     program: Program, params: TimelineParams, found: Binding | None, launch: float, latency: float
 ) -> tuple[str, ...]:
-    """Return a text for each part of the latency that no measured kernel confirms."""
+    """Return a text for each part of the latency that no measured kernel confirms. ``launch`` is the time of the
+    kernel's launch and end.
+    """
     turned = sorted(
         {
             node.line

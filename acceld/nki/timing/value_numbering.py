@@ -343,8 +343,8 @@ class _Expander:
             self.scattered.update(place[2] for place in places if place)
 
     def _made(self, site: _Site, event: int) -> tuple[int, ...]:
-        """Return the numbers of the new values of an execution: one for each cell that it writes, and one for its
-        accumulator if it uses an accumulator.
+        """Return the numbers of the new values of event number ``event``: one for each cell that it writes,
+        and one for its accumulator if it uses an accumulator.
         """
         kinds, events = self.stream.value_kind, self.stream.value_event
         begin = len(kinds)

@@ -75,7 +75,7 @@ def _of_memory(program: Program, nki: str) -> Iterator[Notice]:
 
 
 def _of_chains(program: Program) -> Iterator[Notice]:
-    """Yield a note for a PSUM tile in which one chain of accumulating products begins before another has ended.
+    """Yield a note for a PSUM tile in which one chain of accumulating matrix products begins before another has ended.
 
     foxl-ai/kiln reports that on trn1 (nki 0.6.0, SDK 2.32) all chains but the last lose their first product, while AWS's
     simulator adds it. A chain begins with a product that replaces its region, and goes on with products that add to it.

@@ -1,4 +1,4 @@
-"""Check the rules of single operations: products, transposes, reductions, statistics, searches, gathers."""
+"""Check the rules of single operations: matrix products, transposes, reductions, statistics, searches, gathers."""
 
 from __future__ import annotations
 

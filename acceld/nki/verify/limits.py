@@ -44,7 +44,7 @@ class RuleBook:
 
     @property
     def accumulates_on_any_value(self) -> bool:
-        """Tell whether a product may add to values that no product wrote, such as the values of a memset. On
+        """Tell whether a matrix product may add to values that no product wrote, such as the values of a memset. On
         NeuronCore v2 and v3 a product may not (AWS's page of nisa.nc_matmul), but neuronxcc adds products to tiles
         of nl.zeros.
         """
@@ -61,7 +61,7 @@ class RuleBook:
 def rulebook(api: str, chip: str, strict: bool = False) -> RuleBook:
     """Return the rules of ``api`` on ``chip``.
 
-    Raises UsageError if the API or the chip is unknown, or if the API does not run on the chip.
+    Raise UsageError if the API or the chip is unknown, or if the API does not run on the chip.
     """
     if api not in API_CHIPS:
         raise UsageError(f"there are no rules for API {api!r}", hint=nearest_of(api, API_CHIPS))

@@ -308,7 +308,10 @@ class Operands(InstructionCheck):
     def _no_psum(self, instruction: Instruction) -> None:
         if any(self._space(access) is Space.PSUM for access in instruction.accesses):
             self._add(
-                "address_space", instruction, f"GpSimd can not access PSUM ({instruction.op})", "copy it to SBUF first"
+                "address_space",
+                instruction,
+                f"GpSimd can not access PSUM ({instruction.op})",
+                "copy the operand to SBUF first",
             )
 
     def _allowed(self, instruction: Instruction, name: str) -> tuple[Space, ...]:

@@ -259,7 +259,7 @@ class State:
                 )
 
     def _accumulation_starts(self, uses: Sequence[Use]) -> None:
-        """Add a finding if products add to values of a fill or a copy, which no product has overwritten before."""
+        """Add a finding if matrix products add to values of a fill or a copy, which no product has overwritten before."""
         writes = [use for use in uses if use.writes]
         adding = [use for use in writes if _needs_value(use) and is_product(use.instruction)]
         started = any(is_product(use.instruction) and not _needs_value(use) for use in writes)

@@ -197,7 +197,7 @@ class LLMProposer:
         If the answer is empty or has nothing but a header, the model is asked once more. If a resumed run finds two
         such answers stored, the model is asked a third time, because a stored answer never gets better.
 
-        :raises LLMEmpty: the last answer was empty too, or had nothing but a header.
+        Raise LLMEmpty if the last answer too was empty, or had nothing but a header.
         """
         api, asked, longer = request.problem.api, 0, False
         while True:

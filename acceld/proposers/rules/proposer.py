@@ -708,7 +708,9 @@ def _counted(rules: Sequence[str]) -> Iterator[str]:
 
 
 def _anywhere(steps: Sequence[str]) -> Counter[str]:
-    """Return the names of steps without their lines, which earlier steps move."""
+    """Return how often each name occurs among ``steps``. Names are counted without their lines, because the same step
+    stands at another line after other steps.
+    """
     return Counter(map(anywhere, steps))
 
 

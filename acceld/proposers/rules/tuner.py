@@ -536,7 +536,8 @@ def _front(tuner: Tuner, rank: Callable[[Tuned], tuple[float, int, str]]) -> lis
 
 
 async def evolve(tuner: Tuner, root: Tuned) -> None:
-    """Change kernels drawn from the fastest ones, by one to three random moves or by the steps of another kernel.
+    """Change kernels drawn from the fastest ones, by one to three random moves or by the moves that made another
+    kernel.
 
     The search ends at the tuner's limit, or after four rounds in a row that gave no new kernel to time.
     """
@@ -556,10 +557,10 @@ async def evolve(tuner: Tuner, root: Tuned) -> None:
 
 
 async def _one_step(tuner: Tuner, lines: Sequence[tuple[Tuned, Sequence[str]]]) -> list[tuple[Tuned, Sequence[str]]]:
-    """Make the first wished step of each sequence, all at the same time. Return the sequences that have further
-    steps.
+    """Make the first move of each sequence in ``lines``, all at the same time. Return what remains of the sequences
+    with further moves, each with the kernel that its first move made.
 
-    A wish is the name of a step; "" means any move. A wish that the kernel does not offer is skipped.
+    A sequence has the names of moves; "" stands for any move. A name that the kernel does not offer is skipped.
     """
     tries: list[tuple[Tuned, int]] = []
     taken: list[Sequence[str]] = []

@@ -124,7 +124,7 @@ def _nkibench() -> Iterator[Measured]:
 
 
 def _tutorial() -> Iterator[Measured]:
-    """Yield four bfloat16 products in the forms of AWS's tutorial (SDK 2.20)."""
+    """Yield four bfloat16 matrix products in the forms of AWS's tutorial (SDK 2.20)."""
     for name, ms in versions.TUTORIAL_MS.items():
         path = kernels.ROOT / "tests" / "kernels" / "legacy" / f"matmul_bf16_{name}.py"
         arguments = [
@@ -199,11 +199,13 @@ LADDER = (
     ("kernel_15, one bank", SINGLE_BANK),
     ("kernel_15", 82.9),
 )
-"""Steps of awslabs/nki-autotune's optimization of a product, and the percent of the peak that each reaches on trn2."""
+"""Steps of awslabs/nki-autotune's optimization of a matrix product, and the percent of the peak that each reaches on
+trn2.
+"""
 
 
 def _autotune() -> Iterator[Measured]:
-    """Yield awslabs/nki-autotune's products in the current API, on trn2."""
+    """Yield awslabs/nki-autotune's matrix products in the current API, on trn2."""
     checkout = folder("NKI_AUTOTUNE_DIR")
     if checkout is None:
         return

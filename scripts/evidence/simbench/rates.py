@@ -207,7 +207,7 @@ def predicted_ns(rate: Rate, params: TimelineParams | None = None) -> float:
 
 
 def table() -> Table:
-    """Return predicted and measured rates, and the errors that the constants of trn2 would give."""
+    """Return the predicted and the measured rates, and the errors that the constants of trn2 would give."""
     rows: Table = []
     for rate in RATES:
         ours = predicted_ns(rate)

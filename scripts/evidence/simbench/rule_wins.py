@@ -103,7 +103,9 @@ def wins(label: str, kernel: Kernel, budget_s: float) -> Iterator[Win]:
 
 
 def _rewritten(kernel: Kernel, digest: str) -> Iterator[tuple[str, int, Program]]:
-    """Yield rule, line and program of each variant whose program differs."""
+    """Yield (rule, line, program) of each rewritten kernel whose program is new: neither the kernel's own, which has
+    the hash ``digest``, nor one that was yielded before.
+    """
     shapes = tuple(a.shape if isinstance(a, TensorSpec) else None for a in kernel.arguments)
     launch = Launch(kernel.api, shapes)
     seen = {digest}

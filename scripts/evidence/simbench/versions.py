@@ -22,7 +22,7 @@ PUBLISHED_TFLOPS, ARRAY_TFLOPS = 77.2, 78.6
 
 
 def tutorial_case(name: str, chip: str = "trn1") -> Case:
-    """Return one of acceld's bfloat16 products, [4096, 8192] x [8192, 8192]."""
+    """Return one of acceld's bfloat16 matrix products, [4096, 8192] x [8192, 8192]."""
     path = ROOT / "tests" / "kernels" / "legacy" / f"matmul_bf16_{name}.py"
     started = time.process_time()
     arguments = [TensorSpec((K, M), "bfloat16"), TensorSpec((K, N), "bfloat16")]
@@ -31,7 +31,7 @@ def tutorial_case(name: str, chip: str = "trn1") -> Case:
 
 
 def pair_table(outcomes: Mapping[str, Outcome], tutorial: Mapping[str, Outcome]) -> Table:
-    """Return predicted and measured speed-ups of one version of a kernel over another."""
+    """Return the predicted and the measured speed-ups of one version of a kernel over another."""
     pairs = [(outcomes[BEST[best]], outcomes[best]) for best in BEST if best in outcomes]
     pairs += [(tutorial[a], tutorial[b]) for a, b in itertools.pairwise(TUTORIAL_MS)]
     table = []
@@ -49,7 +49,7 @@ def pair_table(outcomes: Mapping[str, Outcome], tutorial: Mapping[str, Outcome])
 
 
 def tutorial_table(tutorial: Mapping[str, Outcome]) -> Table:
-    """Return a table with a row for each of the four bfloat16 products."""
+    """Return a table with a row for each of the four bfloat16 matrix products."""
     return [
         {
             "form": name,
@@ -63,7 +63,7 @@ def tutorial_table(tutorial: Mapping[str, Outcome]) -> Table:
 
 
 def later_table() -> Table:
-    """Return the predictions of a bfloat16 product in its best form on trn2."""
+    """Return the predictions of a bfloat16 matrix product in its best form on trn2."""
     line = timeline(tutorial_case("blocked", "trn2").program)
     assert line.latency_us is not None
     rate = 2 * M * K * N / line.latency_us / 1e6

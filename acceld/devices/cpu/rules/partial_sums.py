@@ -41,7 +41,7 @@ class PartialSums(Rule):
                     partial(_in_lanes, kernel, loop, sums),
                     *(Variant(f"by_{lane}", {"lanes": lane}) for lane in lanes),
                     precondition=f"iterations share only the sums {names}, and every block divides the "
-                    f"{kernel.trips(loop)} trips",
+                    f"{kernel.trips(loop)} iterations",
                     plan=f"Line {loop.line}: keep {', '.join(map(str, lanes))} partial sums of {names} and add them up "
                     "after the loop.",
                     benefit=0.6,

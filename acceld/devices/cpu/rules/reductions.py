@@ -22,7 +22,7 @@ class Reduction:
 
 
 def reductions(kernel: CModule, loop: For) -> list[Reduction] | None:
-    """Return the reductions of a loop; None if its iterations also depend on each other in another way."""
+    """Return the reductions of a loop; None if its iterations also depend on each other by something else."""
     if not kernel.plain(loop.body) or not kernel.disjoint(loop):
         return None
     found = []

@@ -38,8 +38,8 @@ class Tile(Rule):
                     inner.line,
                     partial(_tiled, kernel, outer, inner),
                     *(Variant(f"by_{tile}", {"tile": tile}) for tile in tiles),
-                    precondition=f"the loops over {outer.var} and {inner.var} may change places, and the tile divides its "
-                    "trips",
+                    precondition=f"the loops over {outer.var} and {inner.var} may change places, and the tile divides the "
+                    f"iterations of {inner.var}",
                     plan=f"Line {inner.line}: go through {inner.var} in tiles, the loop over tiles outside of the loop "
                     f"over {outer.var}.",
                     benefit=0.3,

@@ -40,7 +40,7 @@ class UnrollJam(Rule):
                     partial(_merged, kernel, loop),
                     *(Variant(f"by_{factor}", {"factor": factor}) for factor in factors),
                     precondition=f"iterations of {loop.var} may be interleaved, and every factor divides its "
-                    f"{kernel.trips(loop)} trips",
+                    f"{kernel.trips(loop)} iterations",
                     plan=f"Line {loop.line}: do {', '.join(map(str, factors))} iterations of {loop.var} together, in one "
                     "pass of the loops inside.",
                     benefit=0.7,

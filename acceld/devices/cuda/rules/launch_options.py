@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from functools import partial
 
-from acceld.devices.cuda.rules.reading import Launch, TritonModule, accesses, walk, whole
+from acceld.devices.cuda.rules.reading import Launch, TritonModule, accesses, called, walk, whole
 from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.proposers.rules.records import Place, Rule, Variant
@@ -29,8 +29,8 @@ class LaunchOptions(Rule):
     change_class = "dma"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield a place for each launch and option. The option ``num_stages`` has a place only if a loop of the kernel
-        loads.
+        """Yield a place for each launch and option. An option whose value is not written as a number has no place.
+        ``num_stages`` has a place only if the kernel loads in a loop.
         """
         for number, launch in enumerate(kernel.launches):
             for option, values in (("num_warps", _WARPS), ("num_stages", _STAGES)):
@@ -66,9 +66,10 @@ def _value(launch: Launch, option: str) -> int | None:
 
 
 def _loads_in_loop(kernel: TritonModule, launch: Launch) -> bool:
+    """Tell whether a loop of the launched kernel loads. Stores do not count: they do not run ahead."""
     function = kernel.kernels[launch.kernel]
     inside = {id(node) for loop in walk(function.body) if isinstance(loop, ast.For) for node in ast.walk(loop)}
-    return any(id(access) in inside for access in accesses(function))
+    return any(id(access) in inside and called(access) == "tl.load" for access in accesses(function))
 
 
 RULE = LaunchOptions()

@@ -38,8 +38,8 @@ class ProofError(DeviceError):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The times of one series of executions in microseconds, in order, with the summary that proves that the device
-    ran.
+    """One round of timed executions. ``samples_us`` has the time of each execution in microseconds, in order, and
+    ``summary`` the profiler's summary, which proves that the device ran.
     """
 
     samples_us: tuple[float, ...]

@@ -36,7 +36,7 @@ _NO_NAMES = frozenset({"", "Unknown", "unknown", "[]"})
 _WAITS = frozenset({"EVENT_SEMAPHORE"})
 """Opcodes that only wait for another engine."""
 _SPLIT_FLOAT32 = "src=fp32"
-"""Text that marks a float32 product in the JSON form. The Parquet form has ``adjusted_flops`` instead."""
+"""Text that marks a float32 matrix product in the JSON form. The Parquet form has ``adjusted_flops`` instead."""
 
 
 class ExecutedInstruction(msgspec.Struct, frozen=True):

@@ -60,7 +60,7 @@ class NeuronPackage:
 
     @property
     def text(self) -> str:
-        """Return name and version, the SDK if it is known, and whether the package is only a placeholder."""
+        """Return the name and the version, the SDK if it is known, and whether the package is only a placeholder."""
         sdk = SDK_OF_NKI.get(".".join(self.version.split(".")[:2]), "") if self.name == "nki" else ""
         notes = [f"SDK {sdk}"] if sdk and self.real else []
         notes += [] if self.real else ["placeholder"]

@@ -178,7 +178,9 @@ def random_seed(seed: object, *, mask: object = None, **kwargs: Any) -> None:
         unsupported("nl.random_seed with a mask is not simulated", "leave mask out")
     value = seed if isinstance(seed, Tensor) else index.as_number(seed)
     if value is None:
-        refuse("operand_type", f"the seed of nl.random_seed is {type(seed).__name__}", "pass a number or a tile")
+        refuse(
+            "operand_type", f"the seed of nl.random_seed must not be {type(seed).__name__}", "pass a number or a tile"
+        )
     current().emit("random_seed", Engine.VECTOR, [], [value])
 
 

@@ -132,7 +132,7 @@ def nc_matmul(
 
 
 def _double_row(left: Tensor, right: Tensor, mode: str, mask: object) -> Tensor:
-    """Return the product of float8 operands [K, 2, M] and [K, 2, N] in a new PSUM tile. The product takes one
+    """Return the matrix product of float8 operands [K, 2, M] and [K, 2, N] in a new PSUM tile. The product takes one
     instruction for each row.
     """
     if current().chip.generation < 3 or left.dtype_name not in FLOAT8 or right.dtype_name not in FLOAT8:

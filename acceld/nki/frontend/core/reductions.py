@@ -145,7 +145,11 @@ def rms_norm(
     tile = operand(x, "x", "rms_norm")
     count = as_number(n)
     if count is None:
-        refuse("operand_type", f"n of 'rms_norm' is {type(n).__name__}", "pass the number of elements in a row")
+        refuse(
+            "operand_type",
+            f"n of 'rms_norm' must be a number, not {type(n).__name__}",
+            "pass the number of elements in a row",
+        )
     inner = compute_dtype or "float32"
     squares = unary("square", tile, dtype=inner, mask=mask)
     total = reduce("add", squares, axis, mask=mask, keepdims=True, call="rms_norm")

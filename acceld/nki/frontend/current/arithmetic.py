@@ -482,6 +482,6 @@ def dropout(dst: object, data: object, prob: object, name: str | None = None) ->
             refuse(
                 "dtype",
                 f"prob of 'dropout' is {chance.dtype_name}, and data is {tile.dtype_name} (nisa.dropout, 0.6)",
-                "copy it to a float32 tile with nisa.tensor_copy",
+                "copy prob to a float32 tile with nisa.tensor_copy",
             )
     emit("dropout", Engine.VECTOR, [target], [tile, chance])

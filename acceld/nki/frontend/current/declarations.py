@@ -62,7 +62,7 @@ def full(
     """Return a new tensor filled with one number."""
     number = index.as_number(fill_value)
     if number is None:
-        refuse("operand_type", f"fill_value is {type(fill_value).__name__}", "pass a number")
+        refuse("operand_type", f"fill_value must be a number, not {type(fill_value).__name__}", "pass a number")
     made = ndarray(shape, dtype, buffer, name)
     if made.dtype_name in INTEGER_DTYPES and number != int(number):
         refuse(

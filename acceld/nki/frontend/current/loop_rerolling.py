@@ -404,8 +404,11 @@ def _divided(value: Affine, by: int, site: Site, *, alone: bool = False) -> Affi
 
 
 def _affines(loop: Loop) -> list[Affine]:
-    """Return the index expressions in an iteration, in the order of :func:`acceld.nki.ir.mapping.mapped`. Loops inside of
-    the iteration are numbered -1, -2, ..., so that the expressions of two iterations can be compared.
+    """Return the index expressions in the body of ``loop``, in the order in which
+    :func:`acceld.nki.ir.mapping.mapped` visits them.
+
+    The ids of inner loops in these expressions become -1, -2, ..., so that the expressions of two iterations can be
+    compared.
     """
     found: list[Affine] = []
     numbers = {number: -1 - place for place, number in enumerate(_inner(loop))}
@@ -633,11 +636,11 @@ def _stretches(pieces: list[_Piece]) -> Iterator[_Stretch]:
 
 
 def _lengths(pieces: list[_Piece], stretches: list[_Stretch], number: int) -> tuple[int, ...]:
-    """Return the lengths of the series into which the iterations of one group are divided, from ``stretches[number]``
-    on.
+    """Return the lengths of the series, from ``stretches[number]`` on, that the iterations of one :class:`_Turns` make
+    up. The lengths add up to the number of these iterations.
 
-    A group has iterations that take turns. The lengths add up to the number of its iterations. The result is empty if
-    no group begins at ``stretches[number]``, or if a series has both an iteration of the group and another iteration.
+    The result is empty if no :class:`_Turns` begins at ``stretches[number]``, or if a series goes on behind the end of
+    the :class:`_Turns`.
     """
     first = stretches[number]
     turns = pieces[first.at].turns

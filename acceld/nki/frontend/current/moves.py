@@ -250,7 +250,9 @@ def dma_transpose(
 
 
 def _transposed_by_dma(source: Tensor, target: Tensor, mode: str | None) -> None:
-    """Raise LegalityError if a transposing DMA does not take these memories, dtypes or descriptors."""
+    """Raise LegalityError if a transposing DMA does not take the memories or dtypes of ``source`` and ``target``, or
+    the generator of descriptors ``mode``.
+    """
     if source.space is not Space.HBM and not source.access.indirect:
         current().notice(
             "dma_transpose of a tile on chip: compilers from 2.24 on refused it (HBM to SBUF only), but AWS's own "

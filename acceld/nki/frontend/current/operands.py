@@ -214,7 +214,7 @@ def same(source: Tensor, target: Tensor, call: str) -> Tensor:
 
 
 def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
-    """Return target and source of a copy as views of one shape.
+    """Return the target and the source of a copy as views of one shape.
 
     If one tensor is on chip and the other in HBM, the shape is that of the tile on chip. Otherwise it is the shape
     of the target. If the source has no view in that shape, both views have the shape of the source.

@@ -154,7 +154,7 @@ def range_select(
         if not isinstance(bound, Tensor):
             refuse(
                 "operand_type",
-                f"{word} of 'range_select' is {type(bound).__name__}",
+                f"{word} of 'range_select' must be a tile, not {type(bound).__name__}",
                 "pass a (P, 1) tile of float32",
             )
     if isinstance(range_start, float) and range_start.is_integer():

@@ -96,7 +96,7 @@ def _accumulates_on(target: Tensor) -> None:
 def _double_row(
     target: Tensor, left: Tensor, right: Tensor, accumulate: bool | None, tile_position: object, tile_size: object
 ) -> None:
-    """Set target to the product of float8 operands [K, 2, M] and [K, 2, N], at twice the usual rate.
+    """Set target to the matrix product of float8 operands [K, 2, M] and [K, 2, N], at twice the usual rate.
 
     The contraction runs over the partitions and the axis of two.
     """
@@ -139,7 +139,7 @@ def nc_matmul_mx(
     accumulate: bool | None = None,
     name: str | None = None,
 ) -> None:
-    """Set dst to the product of microscaled matrices, each with its scales (trn3)."""
+    """Set dst to the matrix product of microscaled matrices, each with its scales (trn3)."""
     given = {"stationary": stationary, "moving": moving}
     given |= {"stationary_scale": stationary_scale, "moving_scale": moving_scale}
     tiles = [operand(value, word, "nc_matmul_mx") for word, value in given.items()]

@@ -372,7 +372,7 @@ class SampledIndex(Expr):
         )
 
     def __divmod__(self, other: object) -> Any:
-        """Return quotient and remainder of a division by ``other``. Each loop of the index is divided
+        """Return the quotient and the remainder of a division by ``other``. Each loop of the index is divided
         into pieces at the iterations where the quotient does not advance by an equal step.
         """
         if not isinstance(other, int) or other <= 0:

@@ -246,7 +246,11 @@ def _axis_sizes(sizes: object) -> dict[str, int]:
     if sizes is None:
         return {}
     if not isinstance(sizes, dict):
-        refuse("operand_type", f"fixed_sizes of rearrange is {type(sizes).__name__}", "pass {'name': size}")
+        refuse(
+            "operand_type",
+            f"fixed_sizes of rearrange must be a dict, not {type(sizes).__name__}",
+            "pass {'name': size}",
+        )
     return {str(name): whole(size, f"the size of {name} in rearrange") for name, size in sizes.items()}
 
 
@@ -928,5 +932,7 @@ class NkiTensor(methods.Tensor):
         if isinstance(value, Tensor):
             return Indirect(dim=where, scale=scale, index=value.access, axis=0)
         refuse(
-            "operand_type", f"the run-time offset is {type(value).__name__}", "pass a register or a tile of integers"
+            "operand_type",
+            f"the run-time offset must not be {type(value).__name__}",
+            "pass a register or a tile of integers",
         )

@@ -61,8 +61,8 @@ class FuseNests(Rule):
                 Variant("deep", {"depth": _DEEPEST}),
                 Variant("all but the innermost", {"depth": _DEEPEST, "less": 1}),
                 Variant("outer", {"depth": 1}),
-                precondition=f"of {names}, iteration {second.variable} of the second nest reads only the part that iteration "
-                f"{fusion.variable.variable} of the first nest wrote; the loops are parallel",
+                precondition=f"each iteration {second.variable} of the second nest reads only that part of {names} which the "
+                f"matching iteration {fusion.variable.variable} of the first nest wrote; the iterations of each loop are independent",
                 plan=f"The nest at line {first.line} fills {names} completely before the nest at line {second.line} reads "
                 f"it. Make {fusion.variable.variable} the outer loop of both, so that a part is consumed as soon as it is "
                 "made: live ranges shrink, and with them spills and reloads.",

@@ -1,8 +1,9 @@
 """Find products that could give their result already transposed, so that no later transpose is needed.
 
-A wide tile of ``blocks`` blocks of 128 columns is transposed block by block. ``blocks`` such tiles, numbered by one
-index (the place), form a square of blocks. After the swap, block ``b`` of place ``a`` holds the transpose of what was
-block ``a`` of place ``b``. So tiles, loops and element-wise work keep their shapes.
+A wide tile has ``blocks`` blocks of 128 columns, each of which is transposed. There are as many such tiles as a tile
+has blocks. One index, the *place*, selects a tile, so the blocks of all tiles form a square. Once the operands of the
+products are swapped, block ``b`` of the tile at place ``a`` holds the transpose of what was block ``a`` of the tile at
+place ``b``. So tiles, loops and element-wise work keep their shapes.
 """
 
 from __future__ import annotations

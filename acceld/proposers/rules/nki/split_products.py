@@ -198,7 +198,7 @@ def no_parts(kernel: KernelModule, reader: Statement, name: str) -> str:
             f"{where} {name} is not written by a plain statement: write it by an instruction or a load without a mask"
         )
     if all_accesses(kernel, name) is None and declaration is not None:
-        return f"{where} {name} is also used in a way that is not understood: use another tile there"
+        return f"{where} {name} is also used in a way that is not understood: give line {reader.line} a tile of its own"
     if any(kernel.text_of(w, "dtype").endswith("16") for w in writers):
         return f"{where} {name} was rounded to fewer bits: keep it in float32"
     return ""

@@ -187,7 +187,7 @@ def _problem_of_tiles(
     ops = [one for one in loop.statements() if one.kind == "op"]
     for name in sorted({one.target.name for one in body if one.target is not None} - wide):
         if len({_first(access) for one in ops for access in accesses(one) if access.name == name}) > 1:
-            return f"line {loop.line}: {name} is read at other columns than it is written at: use another tile there"
+            return f"line {loop.line}: loop {loop.variable} reads {name} at other columns than it writes: write those columns to a tile of their own"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Make cases of products of microscaled float8 (trn3)."""
+"""Make cases of matrix products whose operands are microscaled float8 (trn3)."""
 
 from __future__ import annotations
 

@@ -108,6 +108,30 @@ def test_launch_options_are_changed_or_added() -> None:
     assert not [site for site in sites(ROW, "launch_options") if site.key.startswith("num_stages")], "no loop loads"
 
 
+def test_stages_need_a_loop_that_loads() -> None:
+    text = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def fill(out, BLOCK: tl.constexpr):
+    for step in range(4):
+        offsets = step * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + offsets, tl.zeros((BLOCK,), tl.float32))
+
+
+def run(x):
+    out = torch.empty_like(x)
+    fill[(1,)](out, BLOCK=128)
+    return out
+"""
+    keys = {site.key for site in sites(text, "launch_options")}
+    assert keys == {"num_warps/0"}, "a loop that only stores has nothing to load ahead"
+    loading = text.replace("tl.zeros((BLOCK,), tl.float32)", "tl.load(out + offsets)")
+    assert "num_stages/0" in {site.key for site in sites(loading, "launch_options")}
+
+
 def test_an_order_of_programs_is_a_permutation(tmp_path: Path) -> None:
     lines = [line.strip() for line in first(GEMM, "grid_order").splitlines()]
     start = lines.index("order = tile_m + tile_n * tl.num_programs(0)")
