@@ -11,7 +11,6 @@ from itertools import pairwise
 from acceld.editing import Edits, SourceText, lines_of
 from acceld.nki.source.allocations import with_used_parts
 from acceld.nki.source.counting import counted_values, with_counted_loops
-from acceld.nki.source.inlining import inlined, is_inlined, with_calls
 from acceld.nki.source.lists import with_stacked_tiles
 from acceld.nki.source.lives import declared_tile, with_own_tiles
 from acceld.nki.source.names import spelled_out
@@ -60,11 +59,7 @@ def as_before(original: str, changed: str) -> str:
     Normalization has replaced names by their values, lists by tiles, and a shared tile by several tiles. Such a name,
     list or shared tile is restored if the restored kernel has the same normal form as ``changed``, so that both compute
     the same. A person then sees only what the rewrite changed.
-
-    ``changed`` may also be a rewrite of ``inlined(original)``. Then the calls are restored whose statements are the same.
     """
-    if is_inlined(original, changed):
-        return with_calls(original, as_before(inlined(original), changed))
     return _on_own_lines(_as_before(original, changed))
 
 
