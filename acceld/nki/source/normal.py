@@ -9,7 +9,6 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 
 from acceld.editing import Edits, SourceText, lines_of
-from acceld.nki.source.allocations import with_used_parts
 from acceld.nki.source.counting import counted_values, with_counted_loops
 from acceld.nki.source.lists import with_stacked_tiles
 from acceld.nki.source.lives import declared_tile, with_own_tiles
@@ -31,25 +30,29 @@ def normalized(source: str) -> str:
     return _steps(source)[-1]
 
 
+_STEPS = (
+    *(with_counted_loops, with_returns_written_out, with_stacked_tiles),
+    *(with_own_names, with_own_tiles, spelled_out),
+)
+_STACKED = 3
+"""Number of steps after which expressions and lists are written out, and all names are still those of the kernel."""
+
+
 def _steps(source: str) -> tuple[str, str, str]:
     """Return (``source``, ``source`` with returned expressions and lists of tiles written out, ``source`` after all
     steps of normalization).
+
+    A step whose result is not valid Python is left out, and all steps if ``source`` is not.
     """
-    counted = _if_valid(with_counted_loops(source), source)
-    written = _if_valid(with_used_parts(with_returns_written_out(counted)), counted)
-    stacked = _if_valid(with_stacked_tiles(written), written)
-    named = _if_valid(with_own_names(stacked), stacked)
-    own = _if_valid(with_own_tiles(named), named)
-    return source, stacked, _if_valid(spelled_out(own), own)
-
-
-def _if_valid(source: str, before: str) -> str:
-    """Return ``source`` if it is valid Python, else ``before``."""
-    try:
-        parsed(source)
-    except (SyntaxError, ValueError):
-        return before
-    return source
+    forms = [source]
+    for step in _STEPS:
+        try:
+            made = step(forms[-1])
+            parsed(made)
+        except (SyntaxError, ValueError):
+            made = forms[-1]
+        forms.append(made)
+    return source, forms[_STACKED], forms[-1]
 
 
 def as_before(original: str, changed: str) -> str:
