@@ -179,9 +179,7 @@ def moves(source: str, launch: Launch, profile: Profile | None = None, *, only: 
     return sorted(listed, key=lambda move: (-move.benefit, move.step))
 
 
-def _moves_at(
-    found: Sequence[tuple[Rule, Place]], source: str, launch: Launch, profile: Profile | None
-) -> list[Move]:
+def _moves_at(found: Sequence[tuple[Rule, Place]], source: str, launch: Launch, profile: Profile | None) -> list[Move]:
     """Return the moves of all variants at the places ``found`` in ``source``.
 
     If a rule may apply at all its places at once, the result also has a move that does so.
