@@ -1175,34 +1175,6 @@ TILES = tiled(
         nl.store(out[p, 512 * t + f], value=root)
 """,
 )
-WIDTH = legacy(
-    "x",
-    """
-    width = 512
-    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(width)[None, :]
-    for start in range(0, 2048, width):
-        nl.store(out[p, start + f], value=nl.exp(nl.load(x[p, start + f])))
-    return out
-""",
-)
-PART_WIDTH = legacy(
-    "x",
-    """
-    width = 512
-    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
-    low, high = nl.arange(64)[:, None], 64 + nl.arange(64)[:, None]
-    f = nl.arange(width)[None, :]
-    for start in range(0, 2048, width):
-        both = nl.ndarray((128, width), dtype=nl.float32, buffer=nl.sbuf)
-        part = both[low, f]
-        part = nl.exp(nl.load(x[low, start + f]))
-        nl.store(out[low, start + f], value=part)
-        nl.store(out[high, start + f], value=nl.exp(nl.load(x[high, start + f])))
-    return out
-""",
-)
 CURRENT_LOADS = current(
     "x, w",
     """
@@ -1726,11 +1698,6 @@ PLACES = [
         ("        # a part", "        other = part\n        # a part"),
         ], what=".* of x"),
     Example("widen_tiles", TILES, [(128, 2048)]),
-    Example("widen_tiles", WIDTH, [(128, 2048)]),
-    Example("widen_tiles", PART_WIDTH, [(128, 2048)],
-        stays=[
-        ("part = both[low, f]", "part = both[low, f + 1]"),
-        ]),
     Example("transpose_once", PRODUCT, PRODUCT_SHAPES,
         stays=[
         ("x_tile[p, 128 * k + c], w_tile", "x_tile[p, 64 * k + 64 * column + c], w_tile"),  # depends on both loops
