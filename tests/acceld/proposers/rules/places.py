@@ -326,18 +326,18 @@ FILL_HALVES = legacy(
     lower = upper + 64
     width = 512
     f = nl.arange(width)[None, :]
-    for at in range(0, length, width):
+    for at in range(length // width):
         x_tile = nl.ndarray((rows, width), dtype=x.dtype, buffer=nl.sbuf)
-        x_tile[p, f] = nl.load(x[p, f + at])
+        x_tile[p, f] = nl.load(x[p, f + width * at])
         # the same for both halves
-        angle = nl.load(cos[upper, f + at])
+        angle = nl.load(cos[upper, f + width * at])
         even = x_tile[upper, f]
         odd = nl.copy(x_tile[lower, f])
         result = nl.ndarray((rows, width), dtype=x_tile.dtype, buffer=nl.sbuf)
         turned = nisa.tensor_tensor(odd, angle, op=nl.multiply)
         result[upper, f] = nisa.tensor_tensor(even, turned, op=nl.subtract)
         result[lower, f] = nisa.tensor_tensor(odd, angle, op=nl.add)
-        nl.store(out[p, f + at], value=result)
+        nl.store(out[p, f + width * at], value=result)
     return out
 """,
 )
@@ -1896,7 +1896,7 @@ PLACES = [
     Example("fill_partitions", FILL_HALVES, FILL_HALVED,
         stays=[
         ("width = 512", "width = 2048"),  # a single iteration
-        ("cos[upper, f + at]", "cos[upper, f + at], mask=f < 500"),
+        ("cos[upper, f + width * at]", "cos[upper, f + width * at], mask=f < 500"),
         ("nisa.tensor_tensor(odd, angle, op=nl.add)", "nisa.tensor_tensor(odd, weight, op=nl.add)"),  # same in all
         ("op=nl.add)", "op=nl.add)\n        nl.store(out[p, f], value=result)"),  # the order of stores would change
         ("even = x_tile[upper, f]", "even = result_before[upper, f]"),
@@ -1905,7 +1905,7 @@ PLACES = [
         ("    return out", "    nl.store(out[upper, f], value=turned)\n    return out"),
         ]),
     Example("fill_partitions", FILL_HALVES.replace("(64)", "(32)").replace("upper + 64", "upper + 32").replace("(128)", "(64)"), [(64, 2048), (32, 2048)]),
-    Example("fill_partitions", FILL_HALVES.replace("range(0, length, width)", "nl.affine_range(4)").replace("f + at", "f + width * at"), FILL_HALVED),
+    Example("fill_partitions", FILL_HALVES.replace("range(length // width)", "range(0, length, width)").replace("f + width * at", "f + at"), FILL_HALVED),
     Example("sink_work", SINK_HEADS, SINK_SHAPES,
         stays=[
         ("    for pair in", "    q_tile[0, p, 0, c] = nl.load(q[0, p, c])\n    for pair in"),  # changed in between
