@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import operator
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from acceld.nki.source.syntax import (
     Loop,
     Statement,
     accesses,
+    below,
     called,
     flatten,
     names_in,
@@ -111,15 +113,52 @@ def emitted(
             continue
         if ends_other_loop(kernel, item, around):
             continue
-        own: dict[ast.AST, str] = (
-            {one: renames[one.id] for one in names_in(item.node) if one.id in renames} if renames else {}
-        )
+        own: dict[ast.AST, str] = dict(_renamed(item.node, renames)) if renames else {}
         own |= {one.node: new for one in accesses(item) if (new := texts.get(one.node)) is not None} if texts else {}
         first, *rest = changed(kernel, item.node, own).split("\n")
         cut = len(item.indent)
         moved = [first, *(indent + line[cut:] if line[:cut].isspace() else line for line in rest)]
         pieces.append(indent + "\n".join(moved) + "\n")
     return "".join(pieces)
+
+
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+def _renamed(node: ast.AST, renames: Mapping[str, str]) -> Iterator[tuple[ast.AST, str]]:
+    """Yield the nodes in ``node`` that get new texts, each with its text: names, and arithmetic that only has numbers then,
+    such as 256 for ``128 * i`` if 2 replaces ``i``.
+    """
+    if isinstance(node, ast.Name):
+        if node.id in renames:
+            yield node, renames[node.id]
+        return
+    value = _value(node, renames) if isinstance(node, ast.BinOp) else None
+    if value is not None and any(one.id in renames for one in names_in(node)):
+        yield node, str(value)
+        return
+    for child in below(node):
+        yield from _renamed(child, renames)
+
+
+def _value(node: ast.AST, renames: Mapping[str, str]) -> int | None:
+    """Return the number that an expression is once its names are replaced; None if it is none, or not known."""
+    match node:
+        case ast.Constant(value=value) if type(value) is int:
+            return value
+        case ast.Name(id=name) if renames.get(name, "").isdecimal():
+            return int(renames[name])
+        case ast.BinOp(left=left, op=op, right=right) if (compute := _ARITHMETIC.get(type(op))) is not None:
+            one, other = _value(left, renames), _value(right, renames)
+            divides = isinstance(op, ast.FloorDiv | ast.Mod)
+            return None if one is None or other is None or (divides and not other) else compute(one, other)
+    return None
 
 
 def ends_other_loop(kernel: KernelModule, statement: Statement, around: str | None) -> bool:

@@ -29,8 +29,8 @@ _MAY_COUNT = re.compile(r"range\(.*,")
 
 
 def with_counted_loops(source: str) -> str:
-    """Return ``source`` in which each loop over a range with a start or a step counts from 0 by 1; ``source`` itself if it
-    does not parse or has no such loop.
+    """Return ``source`` in which each loop over a range with a start or a step counts from 0 by 1; ``source`` itself if
+    it has no such loop.
 
     A loop stays if its variable has a use outside of loops over that variable, if its step is not known to be positive, or
     if its body changes a name in its start or step.
@@ -38,10 +38,7 @@ def with_counted_loops(source: str) -> str:
     if not _MAY_COUNT.search(source):
         return source
     for _ in range(_ROUNDS):  # a range that names the variable of a changed loop waits for the next round
-        try:
-            tree = parsed(source)
-        except (SyntaxError, ValueError):
-            return source
+        tree = parsed(source)
         if not any(_parts(one) for one in walked(tree) if isinstance(one, ast.For)):
             return source
         text, edits, known = SourceText(source), Edits(source), numbers(tree)

@@ -88,17 +88,12 @@ class _Stack:
 
 
 def with_stacked_tiles(source: str) -> str:
-    """Return ``source`` with each list that a loop fills with tiles in SBUF replaced by one tile.
-
-    Return ``source`` itself if it does not parse, or has no such list.
+    """Return ``source`` with each list that a loop fills with tiles in SBUF replaced by one tile;
+    ``source`` itself if it has no such list.
     """
     if ".append(" not in source:
         return source
-    try:
-        tree = parsed(source)
-    except (SyntaxError, ValueError):
-        return source
-    text, edits = SourceText(source), Edits(source)
+    tree, text, edits = parsed(source), SourceText(source), Edits(source)
     for function in tree.body:
         if isinstance(function, ast.FunctionDef) and is_straight(function):
             if len(_patterns(function)) < len(_patterns(tree)):

@@ -51,15 +51,10 @@ _LEAVES_ELEMENTS = frozenset({"mask", "oob_mode", "dst_rmw_op", "dge_mode", "uni
 
 
 def with_own_tiles(source: str) -> str:
-    """Return ``source`` in which each result that overwrites a whole tile in use gets a tile of its own.
-
-    Return ``source`` itself if it does not parse, or if there is no such result.
+    """Return ``source`` in which each result that overwrites a whole tile in use gets a tile of its own; ``source``
+    itself if there is no such result.
     """
-    try:
-        tree = parsed(source)
-    except (SyntaxError, ValueError):
-        return source
-    text, edits = SourceText(source), Edits(source)
+    tree, text, edits = parsed(source), SourceText(source), Edits(source)
     taken, lines = set[str](), set[int]()
     for function in tree.body:
         if isinstance(function, ast.FunctionDef):

@@ -44,16 +44,9 @@ Place = tuple[int, int]
 
 
 def spelled_out(source: str) -> str:
-    """Return ``source`` with names of views, dtypes and indices replaced by their values; ``source`` itself if
-    it does not parse.
-    """
+    """Return ``source`` with names of views, dtypes and indices replaced by their values."""
     for _ in range(_ROUNDS):  # a round replaces only names whose values contain no other replaceable name
-        try:
-            tree = parsed(source)
-        except (SyntaxError, ValueError):
-            return source
-        edits = Edits(source)
-        text = SourceText(source)
+        tree, text, edits = parsed(source), SourceText(source), Edits(source)
         known, kernels = numbers(tree), kernel_functions(tree)
         functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
         found = [_spell(text, node, edits, known, is_kernel=node.name in kernels) for node in functions]

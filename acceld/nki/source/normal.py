@@ -9,9 +9,7 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 
 from acceld.editing import Edits, SourceText, lines_of
-from acceld.nki.source.allocations import with_used_parts
 from acceld.nki.source.counting import counted_values, with_counted_loops
-from acceld.nki.source.inlining import inlined, is_inlined, with_calls
 from acceld.nki.source.lists import with_stacked_tiles
 from acceld.nki.source.lives import declared_tile, with_own_tiles
 from acceld.nki.source.names import spelled_out
@@ -32,25 +30,29 @@ def normalized(source: str) -> str:
     return _steps(source)[-1]
 
 
+_STEPS = (
+    *(with_counted_loops, with_returns_written_out, with_stacked_tiles),
+    *(with_own_names, with_own_tiles, spelled_out),
+)
+_STACKED = 3
+"""Number of steps after which expressions and lists are written out, and all names are still those of the kernel."""
+
+
 def _steps(source: str) -> tuple[str, str, str]:
     """Return (``source``, ``source`` with returned expressions and lists of tiles written out, ``source`` after all
     steps of normalization).
+
+    A step whose result is not valid Python is left out, and all steps if ``source`` is not.
     """
-    counted = _if_valid(with_counted_loops(source), source)
-    written = _if_valid(with_used_parts(with_returns_written_out(counted)), counted)
-    stacked = _if_valid(with_stacked_tiles(written), written)
-    named = _if_valid(with_own_names(stacked), stacked)
-    own = _if_valid(with_own_tiles(named), named)
-    return source, stacked, _if_valid(spelled_out(own), own)
-
-
-def _if_valid(source: str, before: str) -> str:
-    """Return ``source`` if it is valid Python, else ``before``."""
-    try:
-        parsed(source)
-    except (SyntaxError, ValueError):
-        return before
-    return source
+    forms = [source]
+    for step in _STEPS:
+        try:
+            made = step(forms[-1])
+            parsed(made)
+        except (SyntaxError, ValueError):
+            made = forms[-1]
+        forms.append(made)
+    return source, forms[_STACKED], forms[-1]
 
 
 def as_before(original: str, changed: str) -> str:
@@ -60,11 +62,7 @@ def as_before(original: str, changed: str) -> str:
     Normalization has replaced names by their values, lists by tiles, and a shared tile by several tiles. Such a name,
     list or shared tile is restored if the restored kernel has the same normal form as ``changed``, so that both compute
     the same. A person then sees only what the rewrite changed.
-
-    ``changed`` may also be a rewrite of ``inlined(original)``. Then the calls are restored whose statements are the same.
     """
-    if is_inlined(original, changed):
-        return with_calls(original, as_before(inlined(original), changed))
     return _on_own_lines(_as_before(original, changed))
 
 

@@ -333,7 +333,8 @@ class SourceReader(ExpressionReader):
                 return False
         if shape is None or None in shape or self._bound[name] > 1 or self._bound[tensor] > 1:
             return False
-        if not self.is_tensor(tensor) and not self._is_in_hbm(tensor):
+        declared = self.buffers.get(tensor)
+        if not self.is_tensor(tensor) and (declared is None or not declared.space.endswith("hbm")):
             return False
         if sum(_uses(one, tensor) for one in self.function.body) != 1:
             return False
@@ -341,9 +342,6 @@ class SourceReader(ExpressionReader):
         self.dtypes[name] = self.dtypes.get(tensor, "")
         self.other_shapes.add(name)
         return True
-
-    def _is_in_hbm(self, name: str) -> bool:
-        return name in self.buffers and self.buffers[name].space.endswith("hbm")
 
     def _declare(self, statement: Statement, name: str, call: ast.Call) -> None:
         statement.kind, statement.op = "declaration", self.callee(call)

@@ -68,7 +68,9 @@ class KernelModule(SourceReader):
         statements = loop.statements()
         if any(one.kind in ("other", "return") for one in statements) or carried_names(loop):
             return False
-        if self.left_behind and any(one.id in self.left_behind for one in names_in(loop.node) if _is_bound(one)):
+        if self.left_behind and any(
+            one.id in self.left_behind for one in names_in(loop.node) if isinstance(one.ctx, ast.Store)
+        ):
             return False
         written = {access.name for one in statements if one.kind == "op" for access in one.results}
         return not written & self.ambiguous and all(self._is_apart(name, loop, statements) for name in written)
@@ -503,10 +505,6 @@ class KernelModule(SourceReader):
     def opname(self, node: ast.expr | None) -> str:
         """Return an operator's name without its module: ``multiply`` for ``nl.multiply``; empty if ``node`` is None."""
         return "" if node is None else self.text(node).rsplit(".", 1)[-1]
-
-
-def _is_bound(name: ast.Name) -> bool:
-    return isinstance(name.ctx, ast.Store)
 
 
 def _is_apart_along(

@@ -45,13 +45,10 @@ _SIMPLE = (ast.Name, ast.Constant, ast.Attribute, ast.Tuple, ast.BinOp, ast.Unar
 def with_returns_written_out(source: str) -> str:
     """Return ``source`` with the returned expression in place of each call of a function that only returns an expression.
 
-    Return ``source`` itself if it does not parse or has no such call. Every line keeps its number.
+    Return ``source`` itself if it has no such call. Every line keeps its number.
     """
     for _ in range(_ROUNDS):
-        try:
-            tree = parsed(source)
-        except (SyntaxError, ValueError):
-            return source
+        tree = parsed(source)
         given = {name: one for one in tree.body if (name := _name(one)) and isinstance(one, ast.FunctionDef)}
         once = bindings(tree)
         functions = {name: one for name, one in given.items() if once[name] == 1 and _is_steady(one, tree, once)}

@@ -33,12 +33,9 @@ _Scope = tuple[int, int]
 def with_own_names(source: str) -> str:
     """Return ``source`` with a new name for each second meaning of a name in a function.
 
-    Return ``source`` itself if it does not parse, or if no name has two meanings in separate parts of a function.
+    Return ``source`` itself if no name has two meanings in separate parts of a function.
     """
-    try:
-        tree = parsed(source)
-    except (SyntaxError, ValueError):
-        return source
+    tree = parsed(source)
     again = {name for name, count in bindings(tree).items() if count > 1}
     if not again:
         return source

@@ -4,6 +4,7 @@ plan are the variants of the rule's rewrite.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import random
 from collections import Counter, defaultdict
@@ -20,11 +21,11 @@ from acceld.events import Tuning
 from acceld.model import PROPOSERS, READING, WRITING_OUT, Attempt, Candidate, Kernel, Plan, Profile
 from acceld.nki.source.bodies import bodies
 from acceld.nki.source.branches import decided
-from acceld.nki.source.inlining import inlined, origins
 from acceld.nki.source.launches import Launch, launch_of
 from acceld.nki.source.normal import as_before, normalized, with_former_names
 from acceld.nki.source.reading import KernelModule, kernel_module
-from acceld.nki.source.syntax import flatten
+from acceld.nki.source.spans import parsed
+from acceld.nki.source.syntax import Statement, flatten
 from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, Proposer
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.records import Parsed, Place, Rule, Site, Variant, rewrite_name
@@ -52,8 +53,6 @@ _TOLD_SHARE = 0.05
 """Least growth of the time between two reports, so that long tunings do not fill the history."""
 _MOST_PLACES = 24
 """Greatest number of places at which a single move applies a rule."""
-_AT = "@"
-"""Separates the key of a place from the place's line, for a place in a kernel with its functions' bodies."""
 _MOST_EVERYWHERE = 0.4
 """Greatest benefit that a move at several places states."""
 
@@ -76,12 +75,8 @@ def rewrite(source: str, launch: Launch, site: Site, variant: Variant) -> str:
     """Return the kernel's source after the rewrite ``variant`` at ``site``. Raise RuleRefused with the reason if the
     rule refuses.
     """
-    key, through, line = site.key.rpartition(_AT)
-    if through:
-        kernels, site = readings(inlined(source), launch), replace(site, line=int(line), key=key)
-    else:
-        groups = functions(source, launch)
-        kernels = next((group for group in groups[1:] if _is_in(site, group[0])), groups[0])
+    groups = functions(source, launch)
+    kernels = next((group for group in groups[1:] if _is_in(site, group[0])), groups[0])
     for number, kernel in enumerate(kernels):
         try:
             made = rule_named(site.rule).apply(kernel, site, variant)
@@ -102,9 +97,8 @@ def _findings(source: str, launch: Launch, profile: Profile | None) -> tuple[lis
     groups = functions(source, launch)
     rules = [rule for rule in all_rules() if launch.api in rule.apis]
     found = [(rule, one) for rule in rules for kernels in groups for one in places(rule, kernels, profile)]
-    through = _through_calls(rules, found, source, launch, profile)
     words = _words_of(source, launch.api)
-    found = [(rule, replace(one, site=words(one.site))) for rule, one in found] + through
+    found = [(rule, replace(one, site=words(one.site))) for rule, one in found]
     ranked = [(-rule.promise(one.site, profile), one.site) for rule, one in found if one.rewrite is not None]
     ranked.sort(key=lambda one: (one[0], one[1].rule, one[1].line, one[1].key))
     refused = [(rule.promise(one.site, profile), one.site) for rule, one in found if one.rewrite is None]
@@ -172,8 +166,7 @@ def _untaken(sites: Sequence[Site], request: PlanRequest) -> list[Site]:
 def moves(source: str, launch: Launch, profile: Profile | None = None, *, only: str = "") -> list[Move]:
     """Return every single rewrite of a kernel as a move, the most promising first; [] if the source can not be read.
 
-    If the kernel calls functions of its file, moves are also found where their bodies stand in place of the calls. A
-    ``profile`` of the kernel improves the order of the moves, because it says more about what a move saves. ``only``
+    A ``profile`` of the kernel improves the order of the moves, because it says more about what a move saves. ``only``
     names the one rule whose moves are wanted; "" means all rules.
     """
     rules = [rule for rule in all_rules() if launch.api in rule.apis and only in ("", rule.name)]
@@ -182,58 +175,14 @@ def moves(source: str, launch: Launch, profile: Profile | None = None, *, only: 
         found = [(rule, one) for rule in rules for kernels in groups for one in places(rule, kernels, profile)]
     except RuleRefused:
         return []
-    listed = _moves_at(found, source, launch, profile, "everywhere")
-    through = _through_calls(rules, found, source, launch, profile)
-    listed += _moves_at(through, inlined(source), launch, profile, "everywhere, through calls") if through else []
+    listed = _moves_at(found, source, launch, profile)
     return sorted(listed, key=lambda move: (-move.benefit, move.step))
 
 
-def _through_calls(
-    rules: Sequence[Rule], found: Sequence[tuple[Rule, Place]], source: str, launch: Launch, profile: Profile | None
-) -> list[tuple[Rule, Place]]:
-    """Return the places at which rules apply to a kernel once the bodies of its file's functions stand in place of
-    the calls.
-
-    Places that were ``found`` in the kernel's own source are left out. A place has the line of the call in
-    ``source``, and its key ends with its line in ``inlined(source)``.
-    """
-    whole = inlined(source)
-    if whole == source or any(launch.api in device.readers for device in ALL_DEVICES):
-        return []
-    by_engine = (
-        None if profile is None else replace(profile, details={})
-    )  # without lines, which are those of ``source``
-    try:
-        kernels = readings(whole, launch)
-        listed = [(rule, one) for rule in rules for one in places(rule, kernels, by_engine) if one.rewrite is not None]
-    except RuleRefused:
-        return []
-    applied = [(rule.name, one.site) for rule, one in found if one.rewrite is not None]
-    known, changed = (
-        {(name, site.line, site.key) for name, site in applied},
-        {(name, site.line) for name, site in applied},
-    )
-    words, more = _words_of(whole, launch.api), list[tuple[Rule, Place]]()
-    for rule, one in listed:
-        line, home = origins(source)[one.site.line - 1]
-        # in a function's body a key may have other names
-        is_known = (rule.name, home) in changed if home != line else (rule.name, home, one.site.key) in known
-        if not is_known:
-            site = words(one.site)
-            plan = f"{site.plan} This needs the bodies of your functions in place of their calls; lines count there."
-            more.append(
-                (rule, replace(one, site=replace(site, line=line, key=f"{site.key}{_AT}{one.site.line}", plan=plan)))
-            )
-    return more
-
-
-def _moves_at(
-    found: Sequence[tuple[Rule, Place]], source: str, launch: Launch, profile: Profile | None, everywhere: str
-) -> list[Move]:
+def _moves_at(found: Sequence[tuple[Rule, Place]], source: str, launch: Launch, profile: Profile | None) -> list[Move]:
     """Return the moves of all variants at the places ``found`` in ``source``.
 
-    If a rule may apply at all its places at once, the result also has a move that does so. ``everywhere`` is its
-    name.
+    If a rule may apply at all its places at once, the result also has a move that does so.
     """
     listed, promises = list[Move](), defaultdict[Rule, list[float]](list)
     for rule, finding in found:
@@ -246,7 +195,7 @@ def _moves_at(
     for rule, each in promises.items():
         if rule.everywhere and len(each) > 1:
             make = partial(_everywhere, rule, source, launch)
-            listed.append(Move(f"{rule.name} {everywhere}", rule.name, min(sum(each), _MOST_EVERYWHERE), make))
+            listed.append(Move(f"{rule.name} everywhere", rule.name, min(sum(each), _MOST_EVERYWHERE), make))
     return listed
 
 
@@ -586,15 +535,17 @@ class TunedRules(RulesProposer):
         if it can not be timed.
 
         If rules do not understand all of its source, that is the kernel written out from its trace, provided that rules
-        find at least as many moves in it, and that it is legal at all shapes of the workload.
+        find at least as many moves in it, and that it is legal at all shapes of the workload. A kernel with functions of its
+        own, all of which rules understand, is written out only if more rules apply to it then.
         """
         launch = _launched(kernel, problem)
-        if kernel.api == "nki" and await asyncio.to_thread(_first_unread, kernel.text, launch) > 0:
+        unread = await asyncio.to_thread(_first_unread, kernel.text, launch) if kernel.api == "nki" else 0
+        if unread or (kernel.api == "nki" and _has_functions(kernel.text)):
             try:
                 plain = await self.written_out(kernel)
                 own, more = [await asyncio.to_thread(moves, text, launch) for text in (kernel.text, plain)]
-                if len(more) < len(own):
-                    raise RuleRefused("rules find more places in your source")
+                if len(more) < len(own) or not (unread or {one.rule for one in more} - {one.rule for one in own}):
+                    raise RuleRefused("rules find as much in your source")
                 root = await tuner.root(plain)
                 if root is None:
                     raise RuleRefused("it would fit one shape, and the workload has others too")
@@ -651,17 +602,29 @@ class _Told:
 
 
 def _first_unread(source: str, launch: Launch) -> int:
-    """Return the line of the first statement of a kernel that rules do not understand, with the bodies of its file's
-    functions in place of their calls; 0 if rules understand all statements, 1 if they can not read the source at all.
+    """Return the line of the first statement of a kernel that rules do not understand; 0 if they understand all statements,
+    1 if they can not read the source at all.
+
+    Rules understand the call of a function that they read like a kernel, if they understand the function's statements.
     """
     try:
-        kernel = readings(inlined(source), launch)[-1]
+        kernels = [group[-1] for group in functions(source, launch) if isinstance(group[-1], KernelModule)]
     except RuleRefused:
         return 1
-    if not isinstance(kernel, KernelModule):
-        return 0
-    lines = [one.line for one in flatten(kernel.items) if one.kind == "other"]
-    return origins(source)[lines[0] - 1][0] if lines else 0
+    known = {kernel.function.name for kernel in kernels[1:]}
+    unread = [one for kernel in kernels for one in flatten(kernel.items) if one.kind == "other"]
+    return next((one.line for one in unread if _called(one) not in known), 0)
+
+
+def _called(statement: Statement) -> str:
+    """Return the name of the function of the kernel's file that a statement calls; "" if it calls none."""
+    call = getattr(statement.node, "value", None)
+    return call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+
+
+def _has_functions(source: str) -> bool:
+    """Tell whether a kernel's file has other functions beside the kernel."""
+    return sum(isinstance(one, ast.FunctionDef) for one in parsed(source).body) > 1
 
 
 def _moves_of(kernel: Kernel, problem: Problem) -> Callable[..., list[Move]]:

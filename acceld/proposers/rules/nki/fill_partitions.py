@@ -171,23 +171,8 @@ class _Stacking:
         text).
         """
         loop, kernel = self.loop, self.kernel
-        assert isinstance(loop.node.iter, ast.Call)
-        given = loop.node.iter.args
-        variable, call = loop.variable, kernel.text(loop.node.iter.func)
-        if loop.kind == "range" and len(given) == 3:
-            first, end, step = (kernel.constant(one) for one in given)
-            if first is None or end is None or step is None or step <= 0:
-                raise _refused(loop.line, "the number of iterations is not known: give the range as numbers")
-            trips, by = -(-(end - first) // step), kernel.text(given[2])
-            by = by if isinstance(given[2], ast.Name | ast.Constant) else f"({by})"
-            header = f"{call}({kernel.text(given[0])}, {kernel.text(given[1])}, {self.factor} * {by})"
-            at = [variable, f"({variable} + {by})"]
-            at += [f"({variable} + {number} * {by})" for number in range(2, self.factor)]
-        elif loop.kind in ("range", "affine_range") and len(given) == 1 and loop.trips is not None:
-            trips = loop.trips
-            header = f"{call}({trips // self.factor})"
-            at = [f"({self.factor} * {variable}{f' + {number}' if number else ''})" for number in range(self.factor)]
-        else:
+        variable, trips = loop.variable, loop.trips
+        if loop.kind not in ("range", "affine_range") or trips is None:
             raise _refused(
                 loop.line, f"{variable} is a {loop.kind}: if its iterations are independent, use affine_range"
             )
@@ -196,7 +181,9 @@ class _Stacking:
                 loop.line,
                 f"the number of iterations, {trips}, is not a multiple of {self.factor}: write the last iterations outside of the loop",
             )
-        return f"{loop.indent}for {variable} in {header}:\n", at
+        call = kernel.text(loop.node.iter).partition("(")[0]
+        at = [f"({self.factor} * {variable}{f' + {number}' if number else ''})" for number in range(self.factor)]
+        return f"{loop.indent}for {variable} in {call}({trips // self.factor}):\n", at
 
     def _check_sharing(self) -> None:
         """Raise RuleRefused if iterations share data, because then their order may matter."""

@@ -86,7 +86,10 @@ def _repeated(kernel: KernelModule, statement: Statement) -> Repeated | None:
         indices = tuple(reversed([one for one in inner if one.variable in used]))
         if not _stays_same(kernel, statement, declaration, loop, indices):
             break
-        if not all(_is_read_there(kernel, statement, reader, loops[: number + 1], indices) for reader in readers):
+        here = set(
+            loops[: number + 1]
+        )  # each reader must run after the instruction, in the same iteration of these loops
+        if not all(one.kind == "op" and one.start > statement.start and here <= set(around(one)) for one in readers):
             break
         if kept_bytes(indices, shape) > LARGEST_BYTES:
             break
@@ -159,15 +162,6 @@ def _are_own(kernel: KernelModule, loop: Loop, indices: tuple[Loop, ...]) -> boo
     names = [one for one in ast.walk(kernel.function) if isinstance(one, ast.Name) and one.id in variables]
     bound = [one for one in names if not isinstance(one.ctx, ast.Load)]
     return len(bound) == len(over) and all(one in inner for one in names)
-
-
-def _is_read_there(
-    kernel: KernelModule, statement: Statement, reader: Statement, loops: list[Loop], indices: tuple[Loop, ...]
-) -> bool:
-    """Tell whether ``reader`` reads the result of ``statement`` after ``statement`` has run, in the same iteration of
-    ``loops``.
-    """
-    return reader.kind == "op" and reader.start > statement.start and set(loops) <= set(around(reader))
 
 
 def _hoisted(kernel: KernelModule, repeated: Repeated, _: Variant) -> str:

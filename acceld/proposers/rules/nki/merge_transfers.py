@@ -89,8 +89,7 @@ def _pieces(kernel: KernelModule, loop: Loop) -> _Pieces | None:
         case _:
             return None
     target, source = transfer.target, transfer.reads.get("src")
-    from_zero = isinstance(loop.node.iter, ast.Call) and len(loop.node.iter.args) == 1
-    if target is None or source is None or target.dims is None or loop.trips is None or loop.trips < 2 or not from_zero:
+    if target is None or source is None or target.dims is None or loop.trips is None or loop.trips < 2:
         return None
     names = {loop.variable, target.name, source.name}
     if not _SETTINGS.issuperset(transfer.args) or target.name == source.name or kernel.ambiguous & names:

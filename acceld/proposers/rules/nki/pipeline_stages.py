@@ -161,7 +161,7 @@ def _declared(items: Sequence[Item]) -> set[str]:
     return {access.name for one in flatten(items) if one.kind == "declaration" for access in one.results}
 
 
-def _handed_on(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequence[Item]) -> list[str]:
+def _handed_on(kernel: KernelModule, first: Sequence[Item], rest: Sequence[Item]) -> list[str]:
     """Return the names of the tiles that the body declares for the first stage and that the rest reads; [] in the
     legacy API.
     """
@@ -188,7 +188,7 @@ def _tied(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequenc
     problem = one_name(kernel, written(first) | written(rest))
     if problem:
         return problem
-    handed = _handed_on(kernel, loop, first, rest)
+    handed = _handed_on(kernel, first, rest)
     own = sorted(_declared(first) & (written(rest) | read(rest)) - set(handed))
     if own:
         line = kernel.buffers[own[0]].declaration.line
@@ -219,7 +219,7 @@ def _ahead(kernel: KernelModule, loop: Loop, first: int, variant: Variant) -> st
     """Return the source in which each stage runs one iteration ahead of the next stage."""
     cuts = [first, *(int(place) for place in variant.parameters.values())]
     items = _stages_of(kernel, loop)
-    handed = sorted({name for cut in cuts for name in _handed_on(kernel, loop, items[:cut], items[cut:])})
+    handed = sorted({name for cut in cuts for name in _handed_on(kernel, items[:cut], items[cut:])})
     if handed:
         number = kernel.loops.index(loop)
         kernel = kernel.reread(expanded(kernel, loop, handed, len(cuts) + 1))

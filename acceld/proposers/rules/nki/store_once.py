@@ -12,38 +12,18 @@ Before, a store of 512 columns in every iteration; after, one of 2048::
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
-from acceld.editing import Edits
-from acceld.errors import RuleRefused
 from acceld.model import Profile
-from acceld.nki.source.affine import Affine
-from acceld.nki.source.building import changed
 from acceld.nki.source.effects import understood
 from acceld.nki.source.matching import one_name
-from acceld.nki.source.nests import all_accesses, first_line, inside
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.spelling import rendered, span
-from acceld.nki.source.splitting import split_loop
-from acceld.nki.source.syntax import Access, Loop, Statement, accesses, elements
+from acceld.nki.source.syntax import Access, Statement, accesses
+from acceld.proposers.rules.nki.column_transfers import ColumnTransfer, at_once, column_transfer, tile_uses
 from acceld.proposers.rules.records import Place, Rule, Variant
 
 _COLUMNS = (2048, 4096)
 """Numbers of columns that one store may have. Their tile takes 8 or 16 KiB in each partition of SBUF."""
-
-
-@dataclass(frozen=True)
-class _Stored:
-    """A store by which each iteration writes a tile of its own right beside the tile of the iteration before."""
-
-    loop: Loop
-    store: Statement
-    tile: Access
-    rows: int
-    columns: int
-    start: Affine
-    """First column of the first iteration."""
 
 
 class StoreOnce(Rule):
@@ -66,17 +46,15 @@ class StoreOnce(Rule):
         """
         for store in kernel.statements:
             found = _stored(kernel, store)
-            if found is None:
-                continue
-            sizes = [size for size in _sizes(found) if size * found.columns in _COLUMNS]
-            if not sizes:
+            sizes = [] if found is None else _sizes(found)
+            if found is None or not sizes:
                 continue
             name, variable = found.tile.name, found.loop.variable
             yield self.answer(
                 store.line,
                 _obstacle(kernel, found),
                 f"Store the results of several iterations of {variable} at once",
-                partial(_at_once, kernel, found),
+                partial(at_once, kernel, found, _stored, _obstacle),
                 *(Variant(f"{size * found.columns} columns", {"iterations": size}) for size in sizes),
                 precondition=f"only this loop uses the tile {name}, and no other statement of the loop uses the tensor to which "
                 f"{name} is stored",
@@ -87,60 +65,34 @@ class StoreOnce(Rule):
             )
 
 
-def _sizes(found: _Stored) -> list[int]:
-    """Return the divisors of the loop's number of iterations, from 2 on."""
+def _sizes(found: ColumnTransfer) -> list[int]:
+    """Return the numbers of iterations that may share a store: divisors of the loop's number of iterations, from 2 on."""
     trips = found.loop.trips or 1
-    return [size for size in range(2, trips + 1) if trips % size == 0]
+    return [size for size in range(2, trips + 1) if trips % size == 0 and size * found.columns in _COLUMNS]
 
 
-def _stored(kernel: KernelModule, store: Statement) -> _Stored | None:
-    """Return the store that a statement makes; None if the statement is no store as :class:`_Stored` describes it."""
-    loop, target, tile = store.parent, store.target, store.reads.get("src")
-    if store.kind != "op" or store.op != "dma_copy" or loop is None or target is None or tile is None:
+def _stored(kernel: KernelModule, store: Statement) -> ColumnTransfer | None:
+    """Return the store of a tile that a statement makes in each iteration; None for other statements."""
+    found = column_transfer(kernel, store, store.reads.get("src"), store.target)
+    if found is None or kernel.space_of(found.there.name) != "hbm" or store.second is not None:
         return None
-    if (
-        kernel.space_of(target.name) != "hbm"
-        or loop.kind != "affine_range"
-        or not target.dims
-        or store.second is not None
-    ):
-        return None
-    buffer = kernel.buffers.get(tile.name)
-    if buffer is None or buffer.space != "sbuf" or buffer.declaration.parent is not loop or len(buffer.shape) != 2:
-        return None
-    rows, columns = buffer.shape
-    last = target.dims[-1]
-    if rows is None or columns is None or last.form is None or last.extent != columns:
-        return None
-    start = last.form - Affine.of_variable(loop.variable).times(columns)
-    if any(symbol.is_range or symbol.name != symbol.variable for symbol, _ in start.terms):
-        return None
-    if last.form.coefficient(loop.variable) != columns or loop.variable in start.variables:
-        return None
-    others = target.dims[:-1]
-    if any(dim.form is None or loop.variable in dim.form.variables for dim in others):
-        return None
-    return _Stored(loop, store, tile, rows, columns, start)
+    return found if found.loop.kind == "affine_range" else None
 
 
-def _obstacle(kernel: KernelModule, found: _Stored) -> str:
+def _obstacle(kernel: KernelModule, found: ColumnTransfer) -> str:
     """Return the reason why the store can not wait until several iterations have ended; empty if it can."""
-    name, tensor, loop = found.tile.name, found.store.made.name, found.loop
+    name, tensor, loop = found.tile.name, found.there.name, found.loop
     problem = one_name(kernel, (name, tensor)) or understood(loop.items)
     if problem:
         return problem
-    used = all_accesses(kernel, name)
-    for statement, access in used or ():
-        if not inside(statement, loop):
-            return f"line {statement.line} uses {name} after the loop: declare {name} before the loop"
+    used = tile_uses(kernel, found)
+    if isinstance(used, str):
+        return used
+    for statement, access in used:
         if access.dims is not None and not _is_whole(access, (found.rows, found.columns)):
             return f"line {statement.line} uses a part of {name}: use all of it"
-    if used is None:
-        return (
-            f"line {found.store.line}: {name} is also used in a way that is not understood: index it, or use all of it"
-        )
     for statement in loop.statements():
-        if statement is not found.store and any(access.name == tensor for access in accesses(statement)):
+        if statement is not found.transfer and any(access.name == tensor for access in accesses(statement)):
             return f"line {statement.line} uses {tensor} too, and would run before the joined store: use {tensor} in another loop"
     return ""
 
@@ -149,36 +101,6 @@ def _is_whole(access: Access, shape: tuple[int, int]) -> bool:
     """Return True if an access covers all of a tile by slices."""
     dims = access.dims or ()
     return len(dims) == len(shape) and all(dim.covers(extent) for dim, extent in zip(dims, shape, strict=True))
-
-
-def _at_once(kernel: KernelModule, found: _Stored, variant: Variant) -> str:
-    """Return the source with one store after every group of iterations."""
-    size = int(variant.parameters["iterations"])
-    kernel, group = split_loop(kernel, found.loop, size)
-    again = _stored(kernel, group.statements()[found.loop.statements().index(found.store)])
-    if again is None or _obstacle(kernel, again):
-        raise RuleRefused(
-            f"line {found.loop.line}: {found.loop.variable} can not be split into groups of iterations: make its number of iterations a multiple of the group's"
-        )
-    found = again
-    loop, store, name = found.loop, found.store, found.tile.name
-    declaration, edits = kernel.buffers[name].declaration, Edits(kernel.source)
-    wide = kernel.multiple(loop, found.columns)
-    first = rendered(found.start, {})
-    whole = f"{first}:{first} + {wide}" if found.start.terms or found.start.constant else f"0:{wide}"
-    shape = elements(declaration.args["shape"])
-    declared = changed(kernel, declaration.node, {shape[-1]: wide})
-    edits.delete_lines(declaration.start, declaration.end)
-    edits.insert(first_line(kernel, loop), f"{loop.indent}{declared}\n")
-    here = span(kernel, Affine.of_variable(loop.variable).times(found.columns), found.columns, 1, 2)
-    for statement, access in all_accesses(kernel, name) or ():
-        if statement is not store:
-            edits.replace(*kernel.span(access.node), f"{name}[0:{found.rows}, {here}]")
-    target = elements(store.made.node)
-    texts = {target[-1]: whole, found.tile.node: name}
-    edits.delete_lines(store.start, store.end)
-    edits.insert(kernel.after_line(loop.end), f"{loop.indent}{changed(kernel, store.node, texts)}\n")
-    return edits.apply()
 
 
 RULE = StoreOnce()

@@ -15,7 +15,7 @@ Before, and after::
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -183,7 +183,7 @@ def _with_parts(kernel: KernelModule, found: _Turned, _: Variant) -> str:
         edits.replace(*kernel.span(_name(source)), parts[found.name].hi)
         low = changed(kernel, source.node, {_name(source): parts[found.name].lo})
         edits.replace(rest.start, rest.end, f"{isa}.tensor_copy(dst={kernel.text(rest.made.node)}, src={low})")
-    only_turns = _only_read_by(kernel, found.tile, found.turns)
+    only_turns = all(one in found.turns for one in kernel.readers(found.tile))
     for writer in last_writers(kernel, found.tile, found.turns):
         make_parts(kernel, writer, parts[found.tile], language, edits, "", moved=only_turns)
     return without_unused_buffers(edits.apply(), kernel)
@@ -192,10 +192,6 @@ def _with_parts(kernel: KernelModule, found: _Turned, _: Variant) -> str:
 def _name(access: Access) -> ast.expr:
     """Return the node of a tile's name in an access."""
     return access.node.value if isinstance(access.node, ast.Subscript) else access.node
-
-
-def _only_read_by(kernel: KernelModule, name: str, readers: Sequence[Statement]) -> bool:
-    return all(one in readers for one in kernel.readers(name))
 
 
 RULE = TurnParts()

@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import TRANSFERS
 from acceld.proposers.rules.nki.column_steps import ANY_COLUMNS, ColumnSteps, column_steps
-from acceld.proposers.rules.nki.tile_widths import TileWidth, tile_widths
 from acceld.proposers.rules.nki.wider_steps import widened
 from acceld.proposers.rules.records import Place, Rule, Variant
 
@@ -40,64 +38,31 @@ class WidenTiles(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Place]:
-        """Yield loops over the columns of tiles, and constants that are tile widths. If tiles can not be wider, the
-        place has the reason.
-        """
+        """Yield loops over the columns of tiles. If tiles can not be wider, the place has the reason."""
         for loop in kernel.loops:
             steps = column_steps(kernel, loop)
             if isinstance(steps, ColumnSteps) and (factors := _factors(steps)):
-                yield self._larger_steps(kernel, steps, factors)
+                widths = " or ".join(str(steps.columns * factor) for factor in factors)
+                yield self.found(
+                    loop.line,
+                    partial(_with_larger_steps, kernel, steps),
+                    *(Variant(f"{steps.columns * factor} columns", {"factor": factor}) for factor in factors),
+                    precondition="every instruction in the loop is element-wise on its own columns, and larger steps cover the "
+                    "same columns",
+                    plan=f"Loop {loop.variable} does {steps.operations} element-wise operations and {steps.transfers} "
+                    f"transfers on {steps.columns} columns at a time. Take {widths} columns at a time, so that fixed costs "
+                    "are paid less often.",
+                    benefit=min(0.5, 0.08 * steps.operations * (512 / steps.columns)),
+                    gain_percent=(2.0, 20.0),
+                )
                 continue
             reason = _limit(steps) if isinstance(steps, ColumnSteps) else steps
             if reason and any(one.op in ANY_COLUMNS - {*TRANSFERS} for one in loop.statements()):
                 yield self.refused(loop.line, reason, f"Take more columns at a time in loop {loop.variable}")
-        for width in tile_widths(kernel):
-            factors = [factor for factor in (4, 2, 8) if width.divides(factor) and width.columns * factor <= _WIDEST]
-            if factors:
-                yield self._larger_width(kernel, width, factors)
-
-    def _larger_steps(self, kernel: KernelModule, steps: ColumnSteps, factors: list[int]) -> Place:
-        widths = " or ".join(str(steps.columns * factor) for factor in factors)
-        return self.found(
-            steps.loop.line,
-            partial(_with_larger_steps, kernel, steps),
-            *_variants(steps.columns, factors),
-            precondition="every instruction in the loop is element-wise on its own columns, and larger steps cover the "
-            "same columns",
-            plan=f"Loop {steps.loop.variable} does {steps.operations} element-wise operations and {steps.transfers} "
-            f"transfers on {steps.columns} columns at a time. Take {widths} columns at a time, so that fixed costs are "
-            "paid less often.",
-            benefit=min(0.5, 0.08 * steps.operations * (512 / steps.columns)),
-            gain_percent=(2.0, 20.0),
-        )
-
-    def _larger_width(self, kernel: KernelModule, width: TileWidth, factors: list[int]) -> Place:
-        widths = " or ".join(str(width.columns * factor) for factor in factors)
-        return self.found(
-            width.line,
-            partial(_with_larger_width, kernel, width),
-            *_variants(width.columns, factors),
-            precondition=f"{width.name} is only a step, a range and a tile width, and loops work element by element",
-            plan=f"Tiles are {width.name} = {width.columns} columns wide. Take {widths} columns, so that fixed costs of "
-            "instructions and transfers are paid less often.",
-            benefit=0.3,
-            gain_percent=(2.0, 20.0),
-            key=width.name,
-        )
-
-
-def _variants(columns: int, factors: list[int]) -> list[Variant]:
-    return [Variant(f"{columns * factor} columns", {"factor": factor}) for factor in factors]
 
 
 def _with_larger_steps(kernel: KernelModule, steps: ColumnSteps, variant: Variant) -> str:
     return widened(kernel, steps, int(variant.parameters["factor"]))
-
-
-def _with_larger_width(kernel: KernelModule, width: TileWidth, variant: Variant) -> str:
-    edits = Edits(kernel.source)
-    edits.replace(*kernel.span(width.value), str(width.columns * int(variant.parameters["factor"])))
-    return edits.apply()
 
 
 def _factors(steps: ColumnSteps) -> list[int]:

@@ -1,4 +1,4 @@
-"""Rules read kernels whose loops have steps, whose tiles are parts of declared ones, and whose work is in functions."""
+"""Rules read kernels whose loops have steps, and whose work is in functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LINE = 8
 
 
 def _column(rows):
-    return nl.ndarray((rows, LINE), dtype=nl.float32, buffer=nl.sbuf)[:, 0:1]
+    return nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
 
 
 def _scaled_rows(x, scale, out, r0, rows):

@@ -330,6 +330,47 @@ async def test_a_kernel_that_rules_read_keeps_its_form() -> None:
     assert plan is not None and WRITING_OUT not in plan.data["steps"]
 
 
+PARTS = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+def scaled(x, out, r0):
+    tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x[r0 : r0 + 128, 0:512])
+    weight = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=weight, src=x[FIRST : FIRST + 128, 0:512])
+    half = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.activation(dst=half, op=nl.exp, data=tile, scale=-1.0)
+    nisa.tensor_scalar(dst=half, data=half, op0=nl.add, operand0=1.0)
+    nisa.reciprocal(dst=half, data=half)
+    nisa.tensor_tensor(dst=half, data1=half, data2=tile, op=nl.multiply)
+    made = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_tensor(dst=made, data1=half, data2=weight, op=nl.multiply)
+    nisa.dma_copy(dst=out[r0 : r0 + 128, 0:512], src=made)
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+    for t in nl.affine_range(4):
+        scaled(x, out, 128 * t)
+    return out
+"""
+"""Work in a function, which rules read like a kernel. It loads the same weights in each call if FIRST is 0."""
+
+
+@pytest.mark.parametrize(("first", "more"), [("0", {"hoist_loads"}), ("r0", set())])
+async def test_a_kernel_of_functions_is_written_out_if_more_rules_then_apply(first: str, more: set[str]) -> None:
+    source, launch = PARTS.replace("FIRST", first), Launch("nki", ((512, 512),), ("float32",))
+    plain = await plain_form(Kernel(source, "nki"))
+    own, then = ({one.rule for one in moves(text, launch)} for text in (source, plain))
+    assert "composite_activation" in own and then - own == more
+    _, plan = await planned(source)
+    assert plan is not None and (plan.data["steps"][0] == WRITING_OUT) == bool(more)
+
+
 async def test_a_plan_whose_kernel_can_not_be_written_out_any_more_says_so() -> None:
     _, plan = await planned(OBJECTS)
     assert plan is not None

@@ -326,18 +326,18 @@ FILL_HALVES = legacy(
     lower = upper + 64
     width = 512
     f = nl.arange(width)[None, :]
-    for at in range(0, length, width):
+    for at in range(length // width):
         x_tile = nl.ndarray((rows, width), dtype=x.dtype, buffer=nl.sbuf)
-        x_tile[p, f] = nl.load(x[p, f + at])
+        x_tile[p, f] = nl.load(x[p, f + width * at])
         # the same for both halves
-        angle = nl.load(cos[upper, f + at])
+        angle = nl.load(cos[upper, f + width * at])
         even = x_tile[upper, f]
         odd = nl.copy(x_tile[lower, f])
         result = nl.ndarray((rows, width), dtype=x_tile.dtype, buffer=nl.sbuf)
         turned = nisa.tensor_tensor(odd, angle, op=nl.multiply)
         result[upper, f] = nisa.tensor_tensor(even, turned, op=nl.subtract)
         result[lower, f] = nisa.tensor_tensor(odd, angle, op=nl.add)
-        nl.store(out[p, f + at], value=result)
+        nl.store(out[p, f + width * at], value=result)
     return out
 """,
 )
@@ -1175,34 +1175,6 @@ TILES = tiled(
         nl.store(out[p, 512 * t + f], value=root)
 """,
 )
-WIDTH = legacy(
-    "x",
-    """
-    width = 512
-    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(width)[None, :]
-    for start in range(0, 2048, width):
-        nl.store(out[p, start + f], value=nl.exp(nl.load(x[p, start + f])))
-    return out
-""",
-)
-PART_WIDTH = legacy(
-    "x",
-    """
-    width = 512
-    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
-    low, high = nl.arange(64)[:, None], 64 + nl.arange(64)[:, None]
-    f = nl.arange(width)[None, :]
-    for start in range(0, 2048, width):
-        both = nl.ndarray((128, width), dtype=nl.float32, buffer=nl.sbuf)
-        part = both[low, f]
-        part = nl.exp(nl.load(x[low, start + f]))
-        nl.store(out[low, start + f], value=part)
-        nl.store(out[high, start + f], value=nl.exp(nl.load(x[high, start + f])))
-    return out
-""",
-)
 CURRENT_LOADS = current(
     "x, w",
     """
@@ -1726,11 +1698,6 @@ PLACES = [
         ("        # a part", "        other = part\n        # a part"),
         ], what=".* of x"),
     Example("widen_tiles", TILES, [(128, 2048)]),
-    Example("widen_tiles", WIDTH, [(128, 2048)]),
-    Example("widen_tiles", PART_WIDTH, [(128, 2048)],
-        stays=[
-        ("part = both[low, f]", "part = both[low, f + 1]"),
-        ]),
     Example("transpose_once", PRODUCT, PRODUCT_SHAPES,
         stays=[
         ("x_tile[p, 128 * k + c], w_tile", "x_tile[p, 64 * k + 64 * column + c], w_tile"),  # depends on both loops
@@ -1929,7 +1896,7 @@ PLACES = [
     Example("fill_partitions", FILL_HALVES, FILL_HALVED,
         stays=[
         ("width = 512", "width = 2048"),  # a single iteration
-        ("cos[upper, f + at]", "cos[upper, f + at], mask=f < 500"),
+        ("cos[upper, f + width * at]", "cos[upper, f + width * at], mask=f < 500"),
         ("nisa.tensor_tensor(odd, angle, op=nl.add)", "nisa.tensor_tensor(odd, weight, op=nl.add)"),  # same in all
         ("op=nl.add)", "op=nl.add)\n        nl.store(out[p, f], value=result)"),  # the order of stores would change
         ("even = x_tile[upper, f]", "even = result_before[upper, f]"),
@@ -1938,7 +1905,7 @@ PLACES = [
         ("    return out", "    nl.store(out[upper, f], value=turned)\n    return out"),
         ]),
     Example("fill_partitions", FILL_HALVES.replace("(64)", "(32)").replace("upper + 64", "upper + 32").replace("(128)", "(64)"), [(64, 2048), (32, 2048)]),
-    Example("fill_partitions", FILL_HALVES.replace("range(0, length, width)", "nl.affine_range(4)").replace("f + at", "f + width * at"), FILL_HALVED),
+    Example("fill_partitions", FILL_HALVES.replace("range(length // width)", "range(0, length, width)").replace("f + width * at", "f + at"), FILL_HALVED),
     Example("sink_work", SINK_HEADS, SINK_SHAPES,
         stays=[
         ("    for pair in", "    q_tile[0, p, 0, c] = nl.load(q[0, p, c])\n    for pair in"),  # changed in between
