@@ -242,16 +242,16 @@ def dma_compute(
             f"dma_compute got {len(srcs)} sources, and adds 1 to {MOST_SUMMED} (nisa.dma_compute, 0.6)",
             f"add {MOST_SUMMED} at a time",
         )
-    given = [tensor(src, "srcs", "dma_compute") for src in srcs]
-    _one_index_a_row("dma_compute", [target, *given])
-    if any(map(_gathers, given)) and len(given) != 2:
+    sources = [tensor(src, "srcs", "dma_compute") for src in srcs]
+    _one_index_a_row("dma_compute", [target, *sources])
+    if any(map(_gathers, sources)) and len(sources) != 2:
         refuse(
             "dma_compute",
-            f"dma_compute with a vector_offset got {len(given)} sources, and takes two: the rows, and what is added to them "
+            f"dma_compute with a vector_offset got {len(sources)} sources, and takes two: the rows, and what is added to them "
             "(nisa.dma_compute, 0.6)",
             "add the other sources in a call of their own",
         )
-    tiles = [same(one, target, "dma_compute") for one in given]
+    tiles = [same(one, target, "dma_compute") for one in sources]
     emit("dma_compute", Engine.DMA, [target], tiles, op="add")
 
 

@@ -172,7 +172,11 @@ def absent_names(tree: ast.Module, entry: str) -> list[Need]:
     instead = {**WITHOUT, **FORMER}
     modules, _ = _aliases(tree)
     found = list(_misspelt_launchers(tree))
-    for node in (node for function in _reached(tree, entry) for node in ast.walk(function)):
+    reached = _reached(tree, entry)
+    branches = [one for function in reached for one in ast.walk(function) if isinstance(one, ast.If)]
+    chosen = {id(node) for one in branches for part in (*one.body, *one.orelse) for node in ast.walk(part)}
+    for node in (node for function in reached for node in ast.walk(function)):
+        certain = id(node) not in chosen
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
             short = modules.get(ast.unparse(node.value))
             known = offered.get(short or "")
@@ -182,10 +186,11 @@ def absent_names(tree: ast.Module, entry: str) -> list[Need]:
                 near = [f"{one}.{node.attr}" for one, names in offered.items() if node.attr in names and one != short]
                 near = near or [f"{short}.{one}" for one in get_close_matches(node.attr, known, n=2)]
                 remedy = instead.get(node.attr) or (f"did you mean {' or '.join(near)}?" if near else "")
-                found.append(Need(node.lineno, f"{short}.{node.attr}", Lifetime(until=BEFORE_ALL, instead=remedy)))
+                life = Lifetime(until=BEFORE_ALL, instead=remedy, certain=certain)
+                found.append(Need(node.lineno, f"{short}.{node.attr}", life))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             known = offered.get(modules.get(ast.unparse(node.func.value), ""), {})
-            found += _absent_options(node, node.func.attr, known.get(node.func.attr))
+            found += _absent_options(node, known.get(node.func.attr), certain)
     return _sorted(found)
 
 
@@ -203,9 +208,9 @@ def _misspelt_launchers(tree: ast.Module) -> Iterator[Need]:
             yield Need(target.lineno, f"nki.{target.attr}", life)
 
 
-def _absent_options(call: ast.Call, name: str, function: object) -> Iterator[Need]:
-    """Yield each option of a call that ``function``, named ``name``, does not have. Yield nothing if ``function`` can
-    not be called.
+def _absent_options(call: ast.Call, function: object, certain: bool) -> Iterator[Need]:
+    """Yield each option of a call that ``function`` does not have. Yield nothing if ``function`` can not be called.
+    ``certain`` tells whether every trace reaches the call.
     """
     if not inspect.isroutine(function):
         return
@@ -216,7 +221,9 @@ def _absent_options(call: ast.Call, name: str, function: object) -> Iterator[Nee
         if one.arg is not None and one.arg not in parameters:
             remedy = f"the options are {', '.join(parameters)}"
             yield Need(
-                call.lineno, f"{one.arg} of {ast.unparse(call.func)}", Lifetime(until=BEFORE_ALL, instead=remedy)
+                call.lineno,
+                f"{one.arg} of {ast.unparse(call.func)}",
+                Lifetime(until=BEFORE_ALL, instead=remedy, certain=certain),
             )
 
 

@@ -33,7 +33,7 @@ def kernel(x):
 """
 REGISTER = "r = nisa.register_alloc(3)"
 COUNT = "n = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)\nnisa.memset(n, 3)"
-TRN3 = ("priority",)
+TRN3 = ("priority", "square")
 """Constructs that exist on trn3 only."""
 
 
@@ -84,6 +84,24 @@ BROKEN = {
     "entry": ("d = {}\nd[1] = 2", "0.3 0.4 0.5 0.6"),
     "entry of a loop": ("d = dict()\nfor m in nl.affine_range(2):\n    d[2 * m] = m", "0.3 0.4 0.5 0.6"),
     "entry by text": ("d = {}\nfor m in ('a', 'b'):\n    d[m] = d[f'{m}{1}'] = 1\nd['a%d' % 1] = 2", ""),
+    "set": ("n = {1, 2}", "0.3 0.4 0.5 0.6"),
+    "walrus": ("n = 3 if (m := 2) else 1", "0.3 0.4 0.5 0.6"),
+    "with": ("with open('/dev/null') as file:\n    pass", "0.3 0.4 0.5 0.6"),
+    "order": ("with nl.no_reorder():\n    nisa.tensor_copy(t, t)", ""),
+    "banks": ("n = nl.tile_size.psum_num_banks", "0.3 0.4"),
+    "bytes": ("n = nl.tile_size.sbuf_fmax_bytes", "0.3"),
+    "limits": ("n = nl.tile_size.pmax + nl.tile_size.psum_fmax + nl.tile_size.total_available_sbuf_size", ""),
+    "square": ("nisa.tensor_scalar(t, t, nl.square, 0)", "0.3"),
+    "depends": ("nisa.tensor_copy(t, t).depends_on(nisa.tensor_copy(t, t))", "0.3 0.4 0.5"),
+    "offset": (
+        f"{REGISTER}\nfor i in nl.dynamic_range(r):\n    nisa.dma_copy(t[:, 0:8], x.ap([[64, 128], [1, 8]], scalar_offset=i, indirect_dim=1))",
+        "0.3 0.7",
+    ),
+    "named": (
+        "s = nl.ndarray((128, 64), nl.float32, nl.private_hbm)\nnisa.dma_copy(s, t)\n"
+        "nki.collectives.all_reduce([s], [s], nki.collectives.ReplicaGroup([[0, 1]]), nl.add, name='sum')",
+        "0.3 0.4",
+    ),
     "list": ("d = [1, 2]\nfor m in range(2):\n    d[m] = m", ""),
     "inner": ("def inner(v):\n    return v\nn = inner(3)", ""),
     "plain": ("assert x.shape[0] == 128\nsizes = [1, 2]\nname = f'{3}'\nn = 3 if sizes else 4", ""),
