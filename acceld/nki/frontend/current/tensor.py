@@ -380,7 +380,7 @@ class NkiTensor(methods.Tensor):
             whole = whole and one is not Ellipsis
         if whole:
             for axis, one in enumerate(keys):
-                if isinstance(one, int) or (isinstance(one, slice) and (one.start or one.stop) is not None):
+                if isinstance(one, int) or (isinstance(one, slice) and (type(one.start) is int or type(one.stop) is int)):
                     self._inside(axis, one)
         return views.select(self, key)
 
@@ -417,7 +417,7 @@ class NkiTensor(methods.Tensor):
                 f"a slice of axis {axis} of {self.label} begins at {key.start}, beyond the {size} elements of the axis",
                 "leave out an access to an empty slice",
             )
-        if isinstance(key, slice) and isinstance(key.stop, int) and size < key.stop:
+        if isinstance(key, slice) and isinstance(key.stop, int) and 0 < size < key.stop:
             refuse(
                 "out_of_bounds",
                 f"a slice of axis {axis} of {self.label} ends at {key.stop}, beyond the {size} elements of the axis",
