@@ -380,7 +380,9 @@ class NkiTensor(methods.Tensor):
             whole = whole and one is not Ellipsis
         if whole:
             for axis, one in enumerate(keys):
-                if isinstance(one, int) or (isinstance(one, slice) and (type(one.start) is int or type(one.stop) is int)):
+                if isinstance(one, int) or (
+                    isinstance(one, slice) and (type(one.start) is int or type(one.stop) is int)
+                ):
                     self._inside(axis, one)
         return views.select(self, key)
 
