@@ -61,7 +61,7 @@ TILE_SIZES_INSTEAD = {
     "psum_bank_fmax_bytes": "nl.tile_size.psum_fmax * 4",
     "psum_num_banks": "8",
 }
-"""What to write in versions without a later limit of ``nl.tile_size``, by name."""
+"""The remedy for versions without a later limit of ``nl.tile_size``, by name."""
 OPTIONS_SINCE = {
     **{
         (function, "name"): "0.5"

@@ -98,8 +98,10 @@ BROKEN = {
         "0.3 0.7",
     ),
     "named": (
-        "s = nl.ndarray((128, 64), nl.float32, nl.private_hbm)\nnisa.dma_copy(s, t)\n"
-        "nki.collectives.all_reduce([s], [s], nki.collectives.ReplicaGroup([[0, 1]]), nl.add, name='sum')",
+        (
+            "s = nl.ndarray((128, 64), nl.float32, nl.private_hbm)\nnisa.dma_copy(s, t)\n"
+            "nki.collectives.all_reduce([s], [s], nki.collectives.ReplicaGroup([[0, 1]]), nl.add, name='sum')"
+        ),
         "0.3 0.4",
     ),
     "list": ("d = [1, 2]\nfor m in range(2):\n    d[m] = m", ""),
@@ -271,6 +273,37 @@ def test_names_and_options_that_no_version_has_are_found_with_a_remedy() -> None
     ):
         assert part in remedy
     assert not any(need.life.covers(version) for need in found for version in NKI_VERSIONS)
+
+
+def test_a_name_that_no_version_has_is_a_note_where_only_a_trace_knows_whether_it_is_reached() -> None:
+    source = (
+        "import nki\nimport nki.isa as hw\nimport nki.language as nl\n@nki.jit\ndef kernel(x, wide):\n    if wide:\n"
+        "        nl.bool\n        hw.tensor_copy(x, x, mask=None)\n    nl.mgrid\n    return x\n"
+    )
+    found = absent_names(ast.parse(source), "kernel")
+    assert [(need.line, need.life.certain) for need in found] == [(7, False), (8, False), (9, True)]
+
+
+def test_python_on_which_the_sources_disagree_is_a_note() -> None:
+    above = (
+        "class Plain:\n    rows = 3\nclass Sized(nl.NKIObject):\n    @property\n    def rows(self):\n        return 3"
+    )
+    source = kernel("n = Plain.rows + Sized().rows", above).replace("def kernel(x)", "def kernel(x, *, sizes=(1, 2))")
+    for version, said in (("0.6", 3), ("0.7", 0)):
+        notes = [one.text for one in traced(source, version).notices]
+        assert sum(f"NKI {version} refuses it" in text for text in notes) == said
+    given = trace(
+        kernel().replace("def kernel(x)", "def kernel(x, sizes)"), [TensorSpec((128, 64), "float32"), [1, 2]],
+        api="nki", chip="trn2", entry="kernel", options=TraceOptions(nki="0.6"),
+    )  # fmt: skip
+    assert any("a list as the kernel's argument 'sizes'" in one.text for one in given.notices)
+
+
+def test_a_later_limit_is_found_without_a_trace() -> None:
+    source = "import nki.language as nl\nn = nl.tile_size.psum_num_banks + nl.tile_size.pmax\n"
+    assert [(need.line, need.what, need.life.since) for need in names_needed(ast.parse(source))] == [
+        (2, "nl.tile_size.psum_num_banks", "0.5")
+    ]
 
 
 def test_a_misspelt_decorator_is_found_with_the_right_one() -> None:
