@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 import pytest
 
@@ -292,10 +293,10 @@ def test_python_on_which_the_sources_disagree_is_a_note() -> None:
     for version, said in (("0.6", 3), ("0.7", 0)):
         notes = [one.text for one in traced(source, version).notices]
         assert sum(f"NKI {version} refuses it" in text for text in notes) == said
-    given = trace(
-        kernel().replace("def kernel(x)", "def kernel(x, sizes)"), [TensorSpec((128, 64), "float32"), [1, 2]],
-        api="nki", chip="trn2", entry="kernel", options=TraceOptions(nki="0.6"),
-    )  # fmt: skip
+    arguments: list[Any] = [TensorSpec((128, 64), "float32"), [1, 2]]
+    options = TraceOptions(nki="0.6")
+    source = kernel().replace("def kernel(x)", "def kernel(x, sizes)")
+    given = trace(source, arguments, api="nki", chip="trn2", entry="kernel", options=options)
     assert any("a list as the kernel's argument 'sizes'" in one.text for one in given.notices)
 
 
