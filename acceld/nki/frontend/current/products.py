@@ -57,7 +57,12 @@ def nc_matmul(
     if accumulate is None:
         _accumulates_on(target)
     result = flat(target)
-    member(perf_mode, MatmulPerfMode, "perf_mode", "nc_matmul", "matmul_perf_mode")
+    if isinstance(perf_mode, str) and perf_mode in MatmulPerfMode.__members__:
+        current().notice(
+            f"perf_mode={perf_mode!r} of nc_matmul: pages name nisa.matmul_perf_mode.{perf_mode}; AWS's own library has the text"
+        )
+    else:
+        member(perf_mode, MatmulPerfMode, "perf_mode", "nc_matmul", "matmul_perf_mode")
     if word_of(perf_mode) not in (None, "none"):
         if is_transpose or is_stationary_onezero or is_moving_onezero:
             refuse(

@@ -490,9 +490,10 @@ PROBES = [
     """),
     *rows("op", ACCEPTED, "op_nl_max: nisa.tensor_scalar_reduce(c, a, nl.add, 1.0, nl.max, col)"),
     *rows("enums", REFUSED, """
-        enum_perf_text: f = tile((128, 2, 64), nl.float8_e4m3);;nisa.nc_matmul(pm, f, f, perf_mode='double_row')
+        enum_perf_text: f = tile((128, 2, 64), nl.float8_e4m3);;nisa.nc_matmul(pm, f, f, perf_mode='double')
         enum_other: nisa.dma_copy(c, x, dge_mode=nisa.engine.scalar)
     """),
+    *rows("enums", NOTED, "enum_perf_value: f = tile((128, 2, 64), nl.float8_e4m3);;nisa.nc_matmul(pm, f, f, perf_mode='double_row')"),
     *rows("enums", ACCEPTED, "enum_perf: f = tile((128, 2, 64), nl.float8_e4m3);;nisa.nc_matmul(pm, f, f, perf_mode=nisa.matmul_perf_mode.double_row)"),
     Probe("enum_swap", "enums", REFUSED, "nisa.sendrecv(a, c, 1 - nl.program_id(0), 1 - nl.program_id(0), 0, nisa.engine.gpsimd)", lnc=2, grid=(2,)),
     *rows("indirect", REFUSED, "\n".join(
