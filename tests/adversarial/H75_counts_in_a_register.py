@@ -17,7 +17,10 @@ def kernel(x):
         done = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=x[nl.ds(128 * row, 128), :])
         nisa.activation(dst=tile, op=nl.silu, data=tile)
-        for block in nl.dynamic_range(0, 4):
-            nisa.tensor_copy(dst=done[:, nl.ds(block * 128, 128)], src=tile[:, nl.ds(block * 128, 128)])
+        for block in nl.dynamic_range(0, 512, 128):
+            nisa.tensor_copy(
+                dst=done.ap(pattern=[[512, 128], [1, 128]], scalar_offset=block, indirect_dim=1),
+                src=tile.ap(pattern=[[512, 128], [1, 128]], scalar_offset=block, indirect_dim=1),
+            )
         nisa.dma_copy(dst=out[nl.ds(128 * row, 128), :], src=done)
     return out

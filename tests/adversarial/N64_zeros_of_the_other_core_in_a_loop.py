@@ -4,7 +4,7 @@
 # api: nki
 # chip: trn2
 # lnc: 2
-"""Zeros are written and read by loops on a register."""
+"""Zeros are written and read by loops."""
 
 import nki
 import nki.isa as nisa
@@ -22,10 +22,10 @@ def kernel(x):
     nisa.dma_copy(dst=tile, src=x[128 * core : 128 * core + 128, :])
     nisa.activation(dst=tile, op=nl.silu, data=tile)
     if core == 0:
-        for b in nl.dynamic_range(0, 4):
+        for b in nl.sequential_range(4):
             nisa.dma_copy(dst=held[:, nl.ds(b * 128, 128)], src=zero[:, nl.ds(b * 128, 128)])
     else:
-        for b in nl.dynamic_range(0, 4):
+        for b in nl.sequential_range(4):
             nisa.dma_copy(dst=zero[:, nl.ds(b * 128, 128)], src=held[:, nl.ds(b * 128, 128)])
         nisa.tensor_tensor(dst=tile, data1=tile, data2=zero, op=nl.add)
     nisa.dma_copy(dst=out[128 * core : 128 * core + 128, :], src=tile)

@@ -537,7 +537,11 @@ OPERAND_DTYPES: dict[str, dict[str, frozenset[str]]] = {
     },
     "nonzero_with_count": {"data": frozenset({"float32", "int32"}), "dst": frozenset({"int32"})},
     "tensor_scalar_cumulative": {"data": _NARROW, "dst": _NARROW},
-    "exponential": {"dst": frozenset(DTYPE_BYTES) - _PACKED - {"uint32", "int64"}, "reduce_res": _FLOATS},
+    "exponential": {
+        "dst": frozenset(DTYPE_BYTES) - _PACKED - {"uint32", "int64"}, "reduce_res": _FLOATS,
+        "data": frozenset(DTYPE_BYTES) - _PACKED - {"tfloat32", "int64"},
+    },
+    "random": {"dst": frozenset(DTYPE_BYTES) - _PACKED - {"float8_e4m3fn", "float8_e8m0fnu", "int64"}},
     "quantize_mx": {
         "data": frozenset({"bfloat16", "float16"}), "dst": _PACKED - {"float4_e2m1fn_x4"}, "dst_scale": _EXPONENTS,
     },
@@ -567,6 +571,18 @@ SAME_DTYPES: dict[str, tuple[str, str]] = {
     "dropout": ("data", "dst"),
 }
 """The two operands of an instruction of the current API that must have the same dtype, by operation."""
+INDIRECT_OPERANDS: dict[str, frozenset[str]] = {
+    "copy": frozenset({"dst", "src"}),
+    "copy_predicated": frozenset({"dst", "predicate"}),
+    "tensor_tensor": frozenset({"dst", "data1"}),
+    **dict.fromkeys(
+        ("tensor_scalar", "tensor_scalar_cumulative", "tensor_reduce", "activation", "activate2", "exponential"),
+        frozenset({"dst", "data"}),
+    ),
+}
+"""The operands that may be views by ``.indirect()``, by operation (pages of nki.isa 0.6). Matrix products have some too,
+which are not simulated; all other operations have none.
+"""
 SCALAR_DTYPES: dict[str, frozenset[str]] = {
     "activation.bias": frozenset(DTYPE_BYTES) - {"tfloat32"},
     "dropout.probability": frozenset(DTYPE_BYTES),

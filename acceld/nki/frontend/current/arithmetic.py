@@ -9,7 +9,7 @@ from acceld.nki.frontend.core.names import engine_of
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.core.views import conform, expand
-from acceld.nki.frontend.current.lifetimes import FOLD_WITHOUT_RESULT
+from acceld.nki.frontend.current.lifetimes import FOLD_WITHOUT_RESULT, LATE_SCALAR_OPS
 from acceld.nki.frontend.current.names import ReduceCommand
 from acceld.nki.frontend.current.operands import (
     Number,
@@ -68,6 +68,10 @@ def activation(
             "reduce_cmd",
             "'activation' got reduce_op or reduce_res, but no reduce_cmd",
             "pass reduce_cmd=nisa.reduce_cmd.reset_reduce, or use nisa.activation_reduce",
+        )
+    if reduce_op is None and command not in (None, "idle", "reset"):
+        current().notice(
+            "activation with reduce_cmd and without reduce_op: the page of nisa.activation asks for nl.add"
         )
     srcs: list[Tensor | Number | Pattern] = [
         tile,
@@ -242,6 +246,8 @@ def _stage(op: object, operand: object, name: str, tile: Tensor) -> tuple[str, T
     """
     invert = getattr(op, "__name__", op) == "invert"
     word = "bitwise_xor" if invert else alu_op(op)
+    if word in LATE_ALU_OPS and word in UNARY_ALU_OPS:
+        current().session.need(f"tensor_scalar with nl.{word}", LATE_SCALAR_OPS)
     if not invert and word not in UNARY_ALU_OPS:
         if word in BITS and isinstance(as_number(operand), float):
             refuse(

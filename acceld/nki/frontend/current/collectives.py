@@ -6,6 +6,7 @@ are published. A replica group consists of lists of ranks, its *groups*. A colle
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current.isa import NkiInstruction
 from acceld.nki.frontend.current.language import NKIObject
-from acceld.nki.frontend.current.operands import alu_op, check_priority, tensor
+from acceld.nki.frontend.current.lifetimes import options_of
+from acceld.nki.frontend.current.operands import alu_op, check_options, check_priority, tensor
 from acceld.nki.frontend.current.state import current_trace
 from acceld.nki.frontend.current.tensor import NkiTensor, Register
 from acceld.nki.ir.program import Attr, Engine, Space
@@ -408,9 +410,24 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 )  # fmt: skip
 
 
+def _of_version(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a wrapper of ``function`` that checks the arguments of a call, and that the trace's version of ``nki``
+    has them.
+    """
+    guarded = checked("nki.collectives", function)
+    late = options_of(function.__name__)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        check_options(f"nki.collectives.{function.__name__}", late, kwargs)
+        return guarded(*args, **kwargs)
+
+    return call
+
+
 # The functions are wrapped once in each process, because reading their signatures takes longer than a small trace.
 _FUNCTIONS: Mapping[str, object] = MappingProxyType(
-    {function.__name__: checked("nki.collectives", function) for function in FUNCTIONS}
+    {function.__name__: _of_version(function) for function in FUNCTIONS}
 )
 
 

@@ -40,6 +40,10 @@ def ndarray(
             "nl.par_dim marks a dimension other than the first",
             "put blocks on the free axis, or declare a list of tiles",
         )
+    if given and isinstance(given[0], ParDim):
+        trace.notice(
+            "nl.par_dim: pages of NKI 0.3 and later do not list it; the first size is the partitions without it"
+        )
     sizes = whole_numbers(given, "the shape of nl.ndarray")
     if 0 in sizes:
         refuse("shape", f"the shape {sizes} has no elements", "give every dimension a size of 1 or more")

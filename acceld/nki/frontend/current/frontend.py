@@ -14,7 +14,7 @@ from acceld.nki.frontend.core.context import Retrace, activate, deactivate
 from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, declared, finish_outputs, finished, one_result
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current import collectives, isa, language
-from acceld.nki.frontend.current.lifetimes import JIT_OPTIONS, withheld
+from acceld.nki.frontend.current.lifetimes import JIT_OPTIONS, LIST_ARGUMENT, withheld
 from acceld.nki.frontend.current.loop_rerolling import SamplesDiffer, mark, reroll
 from acceld.nki.frontend.current.names import COMPILER
 from acceld.nki.frontend.current.reading import file_needs
@@ -56,7 +56,7 @@ class CurrentFrontEnd:
         session = self.session
         version = session.options.nki
         known = frozenset(LANGUAGE_FUNCTIONS)
-        names: dict[str, object] = language.namespace(session.chip)
+        names: dict[str, object] = {**language.namespace(session.chip), "tile_size": language.VersionedSizes(session)}
         nl = ApiModule("nki.language", session, names, known, FORMER, withheld({*names, *known}, version))
         constants = ApiModule("nki.isa.constants", session, isa.namespace())
         names = {**isa.namespace(), "constants": constants}
@@ -156,6 +156,9 @@ class CurrentFrontEnd:
         session = self.session
         values, inputs = declared(trace, arguments)
         target = function.func if isinstance(function, Kernel) else function
+        for name, given in arguments.items():
+            if isinstance(given, list):
+                session.need(f"a list as the kernel's argument '{name}'", LIST_ARGUMENT, session.last_line)
         positional, keyword = bind(target, values)
         grid = session.grid or ((session.lnc,) if session.lnc > 1 else ())
         if grid not in ((), (1,), (session.lnc,)):

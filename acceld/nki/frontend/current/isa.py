@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.names import EngineName, NcVersion, get_nc_version
 from acceld.nki.frontend.core.signatures import checked, defined_in
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.current import arithmetic, folds, moves, positions, products, registers
-from acceld.nki.frontend.current.lifetimes import options_of
+from acceld.nki.frontend.current.lifetimes import DEPENDS_ON, options_of
 from acceld.nki.frontend.current.names import DgeMode, DmaEngine, MatmulPerfMode, OobMode, ReduceCommand
+from acceld.nki.frontend.current.operands import check_options
 from acceld.nki.frontend.current.state import current_trace
 from acceld.nki.frontend.current.tensor import Register
 
@@ -36,6 +38,14 @@ class NkiInstruction:
         """Return this instruction, and add a notice to the program. The notice says that the wait for ``producers``
         is not part of a predicted latency.
         """
+        current().session.need("depends_on of an instruction", DEPENDS_ON)
+        for one in producers:
+            if not isinstance(one, NkiInstruction):
+                refuse(
+                    "operand_type",
+                    f"depends_on got {type(one).__name__}, and takes what calls of nki.isa return",
+                    "keep the result of the call to wait for: first = nisa.tensor_copy(...)",
+                )
         current().notice("depends_on adds no wait to the predicted latency")
         return self
 
@@ -52,8 +62,7 @@ def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        for option in late.keys() & kwargs.keys() if late else ():
-            current().session.need(f"{option} of nisa.{function.__name__}", late[option])
+        check_options(f"nisa.{function.__name__}", late, kwargs)
         value = guarded(*args, **kwargs)
         if isinstance(kwargs.get("name"), str):
             current_trace().name_once(kwargs["name"], f"nisa.{function.__name__}")

@@ -6,6 +6,7 @@ import inspect
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
@@ -36,13 +37,14 @@ from acceld.nki.frontend.current.grids import (
     blocks,
     tiles,
 )
-from acceld.nki.frontend.current.lifetimes import REGISTER_WHILE
+from acceld.nki.frontend.current.lifetimes import REGISTER_WHILE, TILE_SIZES_SINCE, tile_size
 from acceld.nki.frontend.current.loop_rerolling import Sample, mark
+from acceld.nki.frontend.current.operands import whole
 from acceld.nki.frontend.current.registers import register_alloc, register_move
 from acceld.nki.frontend.current.state import CurrentTrace, current_trace
 from acceld.nki.frontend.current.tensor import LoopIndex, NkiTensor, Register
 from acceld.nki.frontend.current.wrappers import WRAPPERS
-from acceld.nki.frontend.session import Site, call_site, caller, loop_variable
+from acceld.nki.frontend.session import Session, Site, call_site, caller, loop_variable
 from acceld.nki.ir.program import Engine, LoopKind, Space
 
 _HALF_SEEN = inspect.CO_OPTIMIZED | inspect.CO_GENERATOR
@@ -153,11 +155,7 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
     nothing.
     """
     _may_reorder("nl.fori_loop")
-    known = not any(isinstance(bound, Register) for bound in (lower, upper, step))
-    indices = (
-        map(LoopIndex, _unrolled("fori_loop")(lower, upper, step)) if known else _run_time_loop(lower, upper, step)
-    )
-    for index in indices:
+    for index in _run_time_indices("nl.fori_loop", lower, upper, step):
         if body_fun(index) is not None:
             refuse(
                 "control_flow",
@@ -177,9 +175,9 @@ def _may_reorder(loop: str) -> None:
         )
 
 
-def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Register]:
-    """Yield the index of a run-time loop, whose bounds may be registers. The index is a register, and the body is
-    traced once for all iterations.
+def _run_time_loop(loop: str, lower: object, upper: object, by: int) -> Iterator[Register]:
+    """Yield the index of a run-time loop of the function ``loop``, whose bounds may be registers. The index is a
+    register, and the body is traced once for all iterations.
     """
     trace = current()
     if any(isinstance(bound, Register) and bound.dtype == "int64" for bound in (lower, upper)):
@@ -188,11 +186,6 @@ def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Regis
             "a bound of the loop is an int64 register, and iterations are counted with 32 bits",
             "load the bound from an int32 tile",
         )
-    if isinstance(step, Register):
-        refuse("control_flow", "the step of the loop is a register, and must be known while tracing", "pass a number")
-    by = operator.index(cast("Any", step))
-    if by < 1:
-        refuse("control_flow", f"the loop has step {by}", "use a step of 1 or more")
     trips = _register_of(upper).combined("subtract", lower)
     if by > 1:
         rounded = trips.combined("add", by - 1)
@@ -200,7 +193,7 @@ def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Regis
     index = register_alloc()
     register_move(index, lower)
     with _looped("fori", LoopKind.DYNAMIC, trips):
-        yield index
+        yield replace(index, loop=loop)
         trace.emit(
             "register_alu", Engine.SYNC, [], [by], attrs={"register": index.number, "source": index.number, "op": "add"}
         )
@@ -328,10 +321,48 @@ def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
     """
     _may_reorder("nl.dynamic_range")
     bounds = _bounds(*args, **kwargs)
-    if any(isinstance(bound, Register) for bound in bounds):
-        lower, upper = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
-        return _run_time_loop(lower, upper, bounds[2] if len(bounds) > 2 else 1)
-    return _unrolled("nl.dynamic_range")(*args, **kwargs)
+    lower, upper = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
+    return _run_time_indices("nl.dynamic_range", lower, upper, bounds[2] if len(bounds) > 2 else 1)
+
+
+def _run_time_indices(loop: str, lower: object, upper: object, step: object) -> Iterator[object]:
+    """Return the indices of a run-time loop of the function ``loop``. A kernel may use them only as run-time values.
+
+    If a bound is a register, there is one index, and the body is traced once for all iterations.
+    """
+    if isinstance(step, Register):
+        refuse("control_flow", f"the step of {loop} is a register, and must be known while tracing", "pass a number")
+    by = whole(step, f"the step of {loop}")
+    if by < 1:
+        refuse("control_flow", f"{loop} has step {by}", "use a step of 1 or more")
+    if isinstance(lower, Register) or isinstance(upper, Register):
+        return _run_time_loop(loop, lower, upper, by)
+    return _known_indices(loop, _unrolled(loop)(lower, upper, by))
+
+
+def _known_indices(loop: str, numbers: Iterator[object]) -> Iterator[LoopIndex]:
+    """Yield ``numbers`` as the indices of a run-time loop. If the loop is left early, the trace ends with a
+    LegalityError.
+    """
+    trace = current()
+    line, finished = trace.line(), False
+    try:
+        for number in numbers:
+            yield LoopIndex(number, loop)
+        finished = True
+    finally:
+        if not finished and trace.broken is None:
+            trace.broken = _left_early(line, loop)
+
+
+def _left_early(line: int, loop: str) -> LegalityError:
+    """Return the error for a run-time loop that the kernel leaves before its end."""
+    return LegalityError(
+        f"{loop} is left early, but the chip runs its body the same way in all iterations",
+        rule="loop_exit",
+        line=line,
+        hint="let the loop run to its end: no break, no return",
+    )
 
 
 def _functions() -> Mapping[str, object]:
@@ -385,6 +416,20 @@ def namespace(chip: str = "trn2") -> dict[str, object]:
         "fp32": SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(np.float32).max)),
     }
     return {**WRAPPERS, **types, **_FUNCTIONS, **values}
+
+
+class VersionedSizes(language.TileSize):
+    """``nl.tile_size``, whose later limits only some versions of ``nki`` have."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(chip_spec(session.chip))
+        self._session = session
+
+    def __getattr__(self, name: str) -> int:
+        found = super().__getattr__(name)
+        if name in TILE_SIZES_SINCE:
+            self._session.need(f"nl.tile_size.{name}", tile_size(name))
+        return found
 
 
 class NKIObject:

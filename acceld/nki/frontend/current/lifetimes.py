@@ -48,7 +48,27 @@ INSTEAD = {
     "average": "nl.add, then a product with 1/n",
 }
 """Advice for a function that not every version has: what to write in the versions without it, by function."""
+TILE_SIZES_SINCE = {
+    **dict.fromkeys("sbuf_size_bytes sbuf_fmax sbuf_fmax_bytes psum_bank_fmax psum_bank_fmax_bytes".split(), "0.4"),
+    "psum_num_banks": "0.5",
+}
+"""The first version of NKI that has a later limit of ``nl.tile_size``, by name (release notes of 0.4 and 0.5)."""
+TILE_SIZES_INSTEAD = {
+    "sbuf_size_bytes": "nl.tile_size.total_available_sbuf_size, the bytes of a partition, times nl.tile_size.pmax",
+    "sbuf_fmax": "nl.tile_size.total_available_sbuf_size // 4",
+    "sbuf_fmax_bytes": "nl.tile_size.total_available_sbuf_size",
+    "psum_bank_fmax": "nl.tile_size.psum_fmax",
+    "psum_bank_fmax_bytes": "nl.tile_size.psum_fmax * 4",
+    "psum_num_banks": "8",
+}
+"""The remedy for versions without a later limit of ``nl.tile_size``, by name."""
 OPTIONS_SINCE = {
+    **{
+        (function, "name"): "0.5"
+        for function in "all_reduce all_gather reduce_scatter all_to_all all_to_all_v collective_permute "
+        "collective_permute_implicit collective_permute_implicit_reduce rank_id "
+        "collective_permute_implicit_current_processing_rank_id".split()
+    },
     ("dma_copy", "priority"): "0.4",
     ("dma_transpose", "priority"): "0.4",
     ("dma_compute", "oob_mode"): "0.4",
@@ -95,6 +115,32 @@ VIEW_METHODS = Lifetime(
 )
 """The versions with methods that return views: ``slice``, ``permute``, ``broadcast`` and others (release notes of 0.5).
 """
+PRODUCTS_OF_E4M3FN = Lifetime("0.4", instead="cast to float8_e4m3 or bfloat16", certain=False)
+"""The versions in which ``nc_matmul`` takes ``float8_e4m3fn`` (release notes of 0.4). AWS's own library for 0.3 passes
+that type on trn3.
+"""
+LATE_SCALAR_OPS = Lifetime("0.4", instead="use nisa.activation")
+"""The versions in which ``tensor_scalar`` takes ``square`` and ``relu`` (release notes of 0.4)."""
+INDEX_AS_OFFSET = Lifetime("0.4", instead="count in a register of your own, or use nl.affine_range")
+"""The versions in which the index of ``nl.dynamic_range`` may be a ``scalar_offset`` (known issues of 0.3)."""
+DEPENDS_ON = Lifetime("0.6", instead="give both instructions a name and order them with kernel.with_schedule")
+"""The versions in which an instruction has ``depends_on`` (release notes of 0.6)."""
+KEYWORD_ONLY = Lifetime("0.7", instead="leave the * out of the kernel's signature", certain=False)
+"""The versions with keyword-only arguments of a kernel. Release notes of 0.3 exclude these; the public source of the
+parser accepts them.
+"""
+LIST_ARGUMENT = Lifetime("0.7", instead="pass a tuple", certain=False)
+"""The versions in which a kernel's argument may be a list. Release notes of 0.3 exclude lists; the public source of the
+parser accepts them.
+"""
+PLAIN_CLASS = Lifetime("0.7", instead="use nl.NKIObject or Enum as the base", certain=False)
+"""The versions in which a kernel's class needs no base. The public source of the parser wants one; a class of AWS's own
+library for 0.3 has none.
+"""
+PLAIN_DECORATOR = Lifetime("0.7", instead="use a plain method", certain=False)
+"""The versions in which methods of a kernel's class may be properties and class methods. The public source of the parser
+takes ``staticmethod`` only.
+"""
 LOOP_CONTINUE = Lifetime("0.7", instead="put the rest of the body below an if", certain=False)
 """The versions with ``continue`` in ``nl.dynamic_range``. The public source of the parser refuses a ``continue`` that
 is reached.
@@ -108,6 +154,11 @@ for 0.3 has such an import.
 def lifetime(name: str) -> Lifetime:
     """Return the versions of NKI that have the function ``name``."""
     return Lifetime(since(name), UNTIL.get(name, ""), INSTEAD.get(name, ""))
+
+
+def tile_size(name: str) -> Lifetime:
+    """Return the versions of NKI that have the limit ``nl.tile_size.NAME``."""
+    return Lifetime(TILE_SIZES_SINCE.get(name, ""), instead=TILE_SIZES_INSTEAD.get(name, ""))
 
 
 def options_of(function: str) -> dict[str, Lifetime]:

@@ -32,12 +32,16 @@ from acceld.nki.frontend.current.operands import (
 from acceld.nki.frontend.current.state import current_trace
 from acceld.nki.ir.numerics import PACKED_DTYPES
 from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES
-from acceld.nki.ir.program import Engine, Space
+from acceld.nki.ir.program import Access, Engine, Space
 
 SWAPPED_ELEMENTS = 256
 """Greatest number of elements a partition that ``sendrecv`` swaps by GpSimd's own DMA: 1024 bytes of 32-bit types, 512
 of 16-bit types, 256 of 8-bit types (page of nisa.sendrecv, 0.6).
 """
+MOST_SUMMED = 16
+"""Greatest number of sources that ``dma_compute`` adds (page of nisa.dma_compute, 0.6)."""
+WIDEST_TURNED = 128
+"""Greatest size of the last axis of rows that ``dma_transpose`` gathers (page of nisa.dma_transpose, 0.6)."""
 TRANSPOSES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 """The order of axes that ``dma_transpose`` gives the result, by the number of axes."""
 
@@ -84,6 +88,7 @@ def dma_copy(
             "'dma_copy' by hardware DGE can not take a vector_offset",
             "use dge_mode.swdge for a gather or scatter, or leave dge_mode out",
         )
+    _one_index_a_row("dma_copy", indirect)
     if source.space is target.space is Space.SBUF:
         current().notice(
             "dma_copy from SBUF to SBUF: a compiler of NKI 0.4 refused such a copy, but the pages of nki.isa allow it"
@@ -152,6 +157,24 @@ def _gathers(tile: Tensor) -> bool:
     return any(one.index is not None and one.index.elements > 1 for one in tile.access.indirect)
 
 
+def _indices_of(tile: Tensor) -> Access | None:
+    """Return the tile of indices that selects the rows of a view; None for any other tensor."""
+    found = (one.index for one in tile.access.indirect if one.index is not None and one.index.elements > 1)
+    return next(found, None)
+
+
+def _one_index_a_row(call: str, tiles: Sequence[Tensor]) -> None:
+    """Raise LegalityError for rows that a tile with several indices in each partition selects."""
+    for tile in tiles:
+        indices = _indices_of(tile)
+        if indices is not None and indices.elements != indices.shape[0]:
+            refuse(
+                "index_type",
+                f"the vector_offset of '{call}' is a tile of shape {list(indices.shape)} (nisa.{call}, 0.6)",
+                "pass one index in each partition, a tile (P, 1); nisa.dma_transpose takes more",
+            )
+
+
 def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor, call: str) -> None:
     """Raise LegalityError for operands that the chosen generator of DMA descriptors (``dge_mode``) does not take.
 
@@ -213,7 +236,22 @@ def dma_compute(
                 "scale with nisa.tensor_scalar first, or combine by nisa.tensor_tensor",
             )
     _no_skipping(oob_mode, "dma_compute")
-    tiles = [same(tensor(src, "srcs", "dma_compute"), target, "dma_compute") for src in srcs]
+    if not 1 <= len(srcs) <= MOST_SUMMED:
+        refuse(
+            "dma_compute",
+            f"dma_compute got {len(srcs)} sources, and adds 1 to {MOST_SUMMED} (nisa.dma_compute, 0.6)",
+            f"add {MOST_SUMMED} at a time",
+        )
+    sources = [tensor(src, "srcs", "dma_compute") for src in srcs]
+    _one_index_a_row("dma_compute", [target, *sources])
+    if any(map(_gathers, sources)) and len(sources) != 2:
+        refuse(
+            "dma_compute",
+            f"dma_compute with a vector_offset got {len(sources)} sources, and takes two: the rows, and what is added to them "
+            "(nisa.dma_compute, 0.6)",
+            "add the other sources in a call of their own",
+        )
+    tiles = [same(one, target, "dma_compute") for one in sources]
     emit("dma_compute", Engine.DMA, [target], tiles, op="add")
 
 
@@ -275,8 +313,34 @@ def _transposed_by_dma(source: Tensor, target: Tensor, mode: str | None) -> None
         current().notice(
             f"dma_transpose of {list(source.shape)} by hardware DGE: the page of 0.6 takes rows by 16 and at most 128 columns"
         )
+    elif gathers:
+        _turns_rows(source)
     if wrong:
         refuse("dge_mode", f"'dma_transpose' {wrong}", "leave dge_mode out, or use nisa.nc_transpose")
+
+
+def _turns_rows(source: Tensor) -> None:
+    """Raise LegalityError for rows by a vector_offset that a transposing DMA does not take (page of nisa.dma_transpose,
+    0.6).
+    """
+    indices = _indices_of(source)
+    assert indices is not None
+    rows, columns = indices.shape[0], indices.elements // indices.shape[0]
+    kind = current().builder.buffers[indices.buffer].dtype
+    wrong, hint = "", ""
+    if DTYPE_BYTES[source.dtype_name] != 2:
+        wrong, hint = f"rows of {source.dtype_name}, and moves types of two bytes", "cast the tensor in HBM to bfloat16"
+    elif source.shape[-1] > WIDEST_TURNED:
+        wrong, hint = f"rows of {source.shape[-1]} elements", f"take at most {WIDEST_TURNED} columns at a time"
+    elif rows % 16 or not 16 <= rows <= 128 or (columns > 1 and rows != 128):
+        wrong = f"a vector_offset of shape {list(indices.shape)}"
+        hint = "pass 16 to 128 rows of indices, a multiple of 16, and 128 rows for more than one column"
+    if wrong:
+        refuse("dge_mode", f"'dma_transpose' with a vector_offset can not take {wrong} (nisa.dma_transpose, 0.6)", hint)
+    if kind != "uint32":
+        current().notice(
+            f"dma_transpose with a vector_offset of {kind}: the page of nisa.dma_transpose asks for uint32"
+        )
 
 
 def tensor_copy(

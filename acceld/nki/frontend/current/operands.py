@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from itertools import pairwise
 from math import prod
+from types import BuiltinFunctionType
 from typing import Any, cast
 
 import numpy as np
@@ -18,15 +19,25 @@ import numpy as np
 from acceld.nki.errors import UnsupportedCall
 from acceld.nki.frontend.core import memory, names
 from acceld.nki.frontend.core.context import Retrace, refuse
-from acceld.nki.frontend.core.elementwise import operand, scalar_operand
+from acceld.nki.frontend.core.elementwise import INDIRECT, operand, scalar_operand
 from acceld.nki.frontend.core.index import as_number
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.core.views import conform, reshape
 from acceld.nki.frontend.current.names import ReduceCommand
+from acceld.nki.frontend.versions import Lifetime
+from acceld.nki.ir.operations import INDIRECT_OPERANDS, OPS
 from acceld.nki.ir.program import Attr, Engine, Pattern, Space, TileDim
 
 Number = float | int
+
+
+def check_options(call: str, late: Mapping[str, Lifetime], given: Mapping[str, object]) -> None:
+    """Raise LegalityError for an option of a call that the trace's version of ``nki`` lacks. ``late`` has the versions
+    of the function's later options, by option.
+    """
+    for option in late.keys() & given.keys() if late else ():
+        current().session.need(f"{option} of {call}", late[option])
 
 
 def destination(value: object, call: str) -> Tensor:
@@ -129,7 +140,38 @@ def emit(
     **attrs: Attr,
 ) -> None:
     """Append an instruction to the program. ``attrs`` are its attributes."""
+    _check_indirect(operation, engine, dsts, srcs)
     current().emit(operation, engine, list(dsts), list(srcs), attrs=attrs, pattern=pattern, accumulates=True)
+
+
+def _check_indirect(
+    operation: str, engine: Engine, dsts: Sequence[Tensor], srcs: Sequence[Tensor | Number | Pattern]
+) -> None:
+    """Raise LegalityError for a view by ``.indirect()`` as an operand through which the chip does not gather or
+    scatter.
+    """
+    views = current().read_only
+    if not views:
+        return
+    known = INDIRECT_OPERANDS.get(operation, frozenset())
+    spec = OPS[operation]
+    for places, operands in ((spec.dsts, dsts), (spec.srcs, srcs)):
+        for number, tile in enumerate(operands):
+            if not isinstance(tile, Tensor) or views.get(tile.access.buffer) != INDIRECT:
+                continue
+            name = places[min(number, len(places) - 1)].name
+            if name not in known:
+                refuse(
+                    "indirect_operand",
+                    f"operand '{name}' of {operation} can not be {INDIRECT} (NkiTensor.indirect, 0.6)",
+                    "gather with nisa.tensor_copy(dst=tile, src=view) first, and pass that tile",
+                )
+            if operation == "copy" and engine is Engine.GPSIMD:
+                refuse(
+                    "engine",
+                    f"tensor_copy of {INDIRECT} does not run on GpSimd (nisa.tensor_copy, 0.6)",
+                    "leave engine out, or use the vector or scalar engine",
+                )
 
 
 def reduced(value: object, call: str) -> list[Tensor]:
@@ -263,11 +305,24 @@ NUMPY_NAMES = {
 """The name in ``nl`` of a function that numpy calls by another name, by numpy's name."""
 
 
+FOLDS_OF_TILES = {"sum": "add", "prod": "multiply", "all": "logical_and", "any": "logical_or"}
+"""Functions of ``nl`` that fold a whole tile, each with the operation of ``nl`` that an instruction folds with."""
+
+
 def _of_nl(op: object) -> object:
     """Return ``op``, the operation of an instruction. Raise LegalityError for a text or a function of numpy: the parser
     of NKI accepts only operations of ``nl``, and AWS's pages name no others.
     """
     text = isinstance(op, str) and op not in TEXTS
+    word = getattr(op, "__name__", "")
+    if isinstance(op, BuiltinFunctionType) or word in FOLDS_OF_TILES:
+        refuse(
+            "alu_op",
+            f"Python's {word} is no operation of nki"
+            if isinstance(op, BuiltinFunctionType)
+            else f"nl.{word} folds a whole tile, and is no operation of an instruction",
+            f"write nl.{FOLDS_OF_TILES.get(word) or NUMPY_NAMES.get(word, word)}",
+        )
     if text or isinstance(op, np.ufunc) or str(getattr(op, "__module__", "")).partition(".")[0] == "numpy":
         name = str(op if text else getattr(op, "__name__", op))
         refuse(
@@ -299,18 +354,24 @@ def fold(op: object) -> str:
     return names.reduce_op(_of_nl(op))
 
 
-def member(value: object, kind: type[Enum], name: str, call: str) -> None:
+def member(value: object, kind: type[Enum], name: str, call: str, enumeration: str = "") -> None:
     """Raise LegalityError for an argument that is not a member of the enumeration ``kind``. A plain number is accepted
-    with a notice.
+    with a notice. ``enumeration`` is the name of ``kind`` in ``nisa`` if it differs from the argument's name.
 
     Measured kernels of NKI before 0.3 pass numbers.
     """
     if value is None or isinstance(value, kind):
         return
     words = ", ".join(one.name for one in kind)
-    if not isinstance(value, int):
-        refuse("operand_type", f"'{call}' can not take {name}={value!r}", f"pass a member of nisa.{name}: {words}")
-    current().notice(f"{name}={value} of {call}: NKI 0.3 and later take members of nisa.{name} only ({words})")
+    if not isinstance(value, int) or isinstance(value, Enum):
+        refuse(
+            "operand_type",
+            f"'{call}' can not take {name}={value!r}",
+            f"pass a member of nisa.{enumeration or name}: {words}",
+        )
+    current().notice(
+        f"{name}={value} of {call}: NKI 0.3 and later take members of nisa.{enumeration or name} only ({words})"
+    )
 
 
 def command_of(value: object, call: str, known: Container[str]) -> str | None:

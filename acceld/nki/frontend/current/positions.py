@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from acceld.nki.frontend.core.context import refuse
+from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.elementwise import operand
 from acceld.nki.frontend.core.names import engine_of
 from acceld.nki.frontend.core.state import current
@@ -355,6 +355,11 @@ def rng(dst: object, engine: object = None, name: str | None = None) -> None:
 def rand2(dst: object, min: object, max: object, name: str | None = None) -> None:
     """Set dst to uniform random values in [min, max) (trn3)."""
     target, trace = destination(dst, "rand2"), current()
+    if isinstance(min, Tensor) or isinstance(max, Tensor):
+        unsupported(
+            "rand2 with a tile as min or max is not simulated",
+            "draw from 0.0 to 1.0, then scale and shift with nisa.tensor_scalar",
+        )
     low, high = number(min, "min", "rand2"), number(max, "max", "rand2")
     if trace.chip.generation < 4:
         refuse(

@@ -12,7 +12,9 @@ from acceld.nki.frontend.core.products import flat, in_sbuf, notice_wide_transpo
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.core.views import select
-from acceld.nki.frontend.current.operands import destination, emit, integers, word_of
+from acceld.nki.frontend.current.lifetimes import PRODUCTS_OF_E4M3FN
+from acceld.nki.frontend.current.names import MatmulPerfMode
+from acceld.nki.frontend.current.operands import destination, emit, integers, member, word_of
 from acceld.nki.ir.operations import INTEGER_DTYPES
 from acceld.nki.ir.program import Engine, Space
 
@@ -55,6 +57,12 @@ def nc_matmul(
     if accumulate is None:
         _accumulates_on(target)
     result = flat(target)
+    if isinstance(perf_mode, str) and perf_mode in MatmulPerfMode.__members__:
+        current().notice(
+            f"perf_mode={perf_mode!r} of nc_matmul: pages name nisa.matmul_perf_mode.{perf_mode}; AWS's own library has the text"
+        )
+    else:
+        member(perf_mode, MatmulPerfMode, "perf_mode", "nc_matmul", "matmul_perf_mode")
     if word_of(perf_mode) not in (None, "none"):
         if is_transpose or is_stationary_onezero or is_moving_onezero:
             refuse(
@@ -67,6 +75,13 @@ def nc_matmul(
     rows, columns = prod(left.shape[1:]), prod(right.shape[1:])
     if (result.shape[0], prod(result.shape[1:])) != (rows, columns):
         refuse("shape", f"the dst of 'nc_matmul' has shape {list(target.shape)}: declare it with [{rows}, {columns}]")
+    if is_transpose and target.dtype_name != left.dtype_name:
+        current().notice(
+            f"nc_matmul with is_transpose of {left.dtype_name} into {target.dtype_name}: the page of nki.isa asks for one type, "
+            "kernels that ran on a chip have two",
+        )
+    if "float8_e4m3fn" in (left.dtype_name, right.dtype_name):
+        current().session.need("nc_matmul of float8_e4m3fn", PRODUCTS_OF_E4M3FN)
     emit(
         "matmul",
         Engine.TENSOR,

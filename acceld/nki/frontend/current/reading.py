@@ -14,7 +14,18 @@ from acceld import parsing
 from acceld.chips import TRACER_SINCE
 from acceld.nki.entry import entries_in, has_kernel, is_kernel
 from acceld.nki.frontend.core.names import WITHOUT
-from acceld.nki.frontend.current.lifetimes import JIT_OPTIONS, LEGACY_IMPORT, LOOP_CONTINUE, UNTIL, lifetime, options_of
+from acceld.nki.frontend.current.lifetimes import (
+    JIT_OPTIONS,
+    KEYWORD_ONLY,
+    LEGACY_IMPORT,
+    LOOP_CONTINUE,
+    PLAIN_CLASS,
+    PLAIN_DECORATOR,
+    UNTIL,
+    lifetime,
+    options_of,
+    tile_size,
+)
 from acceld.nki.frontend.versions import BEFORE_ALL, Lifetime, Need
 
 _MODULES = {"nki.isa": "nisa", "nki.language": "nl", "nki.collectives": "ncc"}
@@ -54,6 +65,8 @@ _FORMS: dict[type[ast.AST], tuple[str, str]] = {
     ast.AsyncWith: ("async in a kernel", "use plain with"),
     ast.AsyncFunctionDef: ("async in a kernel", "use plain functions"),
     ast.Starred: ("*values in a kernel", "name each value"),
+    ast.Set: ("a set in a kernel", "use a tuple"),
+    ast.NamedExpr: (":= in a kernel", "assign in a statement of its own"),
 }
 """The statements and expressions that the parser of earlier versions refuses, each with its name and with what to write
 instead.
@@ -100,6 +113,11 @@ def file_needs(tree: ast.Module, entry: str) -> list[Need]:
     """
     reached = _reached(tree, entry)
     found = [need for function in reached for need in _syntax(function)]
+    found += [
+        Need(one.lineno, "keyword-only arguments of a kernel", KEYWORD_ONLY)
+        for one in reached
+        if one.args.kwonlyargs and is_kernel(one)
+    ]
     used = {node.id for function in reached for node in ast.walk(function) if isinstance(node, ast.Name)}
     found += [need for node in parsing.module_statements(tree.body) for need in _captured(node, used)]
     statements = [*tree.body, *(node for function in reached for node in function.body)]
@@ -116,9 +134,12 @@ def names_needed(tree: ast.Module) -> list[Need]:
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
+            owner, _, inner = ast.unparse(node.value).rpartition(".")
             short = modules.get(ast.unparse(node.value))
             if short is not None:
                 found.append(Need(node.lineno, f"{short}.{node.attr}", lifetime(node.attr)))
+            elif inner == "tile_size" and modules.get(owner) == "nl":
+                found.append(Need(node.lineno, f"nl.tile_size.{node.attr}", tile_size(node.attr)))
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names:
             found.append(Need(node.lineno, node.id, lifetime(names[node.id])))
         if isinstance(node, ast.Call):
@@ -151,7 +172,11 @@ def absent_names(tree: ast.Module, entry: str) -> list[Need]:
     instead = {**WITHOUT, **FORMER}
     modules, _ = _aliases(tree)
     found = list(_misspelt_launchers(tree))
-    for node in (node for function in _reached(tree, entry) for node in ast.walk(function)):
+    reached = _reached(tree, entry)
+    branches = [one for function in reached for one in ast.walk(function) if isinstance(one, ast.If)]
+    chosen = {id(node) for one in branches for part in (*one.body, *one.orelse) for node in ast.walk(part)}
+    for node in (node for function in reached for node in ast.walk(function)):
+        certain = id(node) not in chosen
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
             short = modules.get(ast.unparse(node.value))
             known = offered.get(short or "")
@@ -161,10 +186,11 @@ def absent_names(tree: ast.Module, entry: str) -> list[Need]:
                 near = [f"{one}.{node.attr}" for one, names in offered.items() if node.attr in names and one != short]
                 near = near or [f"{short}.{one}" for one in get_close_matches(node.attr, known, n=2)]
                 remedy = instead.get(node.attr) or (f"did you mean {' or '.join(near)}?" if near else "")
-                found.append(Need(node.lineno, f"{short}.{node.attr}", Lifetime(until=BEFORE_ALL, instead=remedy)))
+                life = Lifetime(until=BEFORE_ALL, instead=remedy, certain=certain)
+                found.append(Need(node.lineno, f"{short}.{node.attr}", life))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             known = offered.get(modules.get(ast.unparse(node.func.value), ""), {})
-            found += _absent_options(node, node.func.attr, known.get(node.func.attr))
+            found += _absent_options(node, known.get(node.func.attr), certain)
     return _sorted(found)
 
 
@@ -182,9 +208,9 @@ def _misspelt_launchers(tree: ast.Module) -> Iterator[Need]:
             yield Need(target.lineno, f"nki.{target.attr}", life)
 
 
-def _absent_options(call: ast.Call, name: str, function: object) -> Iterator[Need]:
-    """Yield each option of a call that ``function``, named ``name``, does not have. Yield nothing if ``function`` can
-    not be called.
+def _absent_options(call: ast.Call, function: object, certain: bool) -> Iterator[Need]:
+    """Yield each option of a call that ``function`` does not have. Yield nothing if ``function`` can not be called.
+    ``certain`` tells whether every trace reaches the call.
     """
     if not inspect.isroutine(function):
         return
@@ -195,7 +221,9 @@ def _absent_options(call: ast.Call, name: str, function: object) -> Iterator[Nee
         if one.arg is not None and one.arg not in parameters:
             remedy = f"the options are {', '.join(parameters)}"
             yield Need(
-                call.lineno, f"{one.arg} of {ast.unparse(call.func)}", Lifetime(until=BEFORE_ALL, instead=remedy)
+                call.lineno,
+                f"{one.arg} of {ast.unparse(call.func)}",
+                Lifetime(until=BEFORE_ALL, instead=remedy, certain=certain),
             )
 
 
@@ -256,6 +284,8 @@ def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
                     for one in ast.walk(node):
                         if isinstance(one, ast.Continue):
                             yield Need(one.lineno, "continue in a run-time loop", LOOP_CONTINUE)
+                case ast.With(items=items) if not all(map(_keeps_order, items)):
+                    yield Need(node.lineno, "with in a kernel", _python("keep with for nl.no_reorder()"))
                 case ast.BinOp(op=ast.MatMult()):
                     yield Need(node.lineno, "@", _python("use nisa.nc_matmul"))
                 case ast.FormattedValue(format_spec=ast.expr()):
@@ -265,6 +295,11 @@ def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
                 case ast.Dict(keys=keys) if not all(_is_text(key) for key in keys):
                     yield Need(node.lineno, _OTHER_KEYS, _TEXT_KEYS)
     yield from (Need(line, _OTHER_KEYS, _TEXT_KEYS) for line in _numbered_entries(function))
+
+
+def _keeps_order(item: ast.withitem) -> bool:
+    """Tell whether an item of a ``with`` statement is ``nl.no_reorder()``, the only one that earlier versions have."""
+    return isinstance(item.context_expr, ast.Call) and ast.unparse(item.context_expr.func).endswith("no_reorder")
 
 
 def _numbered_entries(function: ast.FunctionDef) -> Iterator[int]:
@@ -305,7 +340,13 @@ def _captured(node: ast.stmt, used: Collection[str]) -> Iterator[Need]:
     ``used`` has the names that the kernel uses.
     """
     match node:
+        case ast.ClassDef(name=name, bases=[]) if name in used:
+            yield Need(node.lineno, "a kernel's class without a base", PLAIN_CLASS)
         case ast.ClassDef(name=name, bases=bases) if name in used:
+            for method in (one for one in node.body if isinstance(one, ast.FunctionDef)):
+                for decorator in map(ast.unparse, method.decorator_list):
+                    if decorator in ("property", "classmethod"):
+                        yield Need(method.lineno, f"{decorator} in a kernel's class", PLAIN_DECORATOR)
             for base in map(ast.unparse, bases):
                 if not any(allowed in base.rpartition(".")[2] for allowed in ("NKIObject", "Enum")):
                     yield Need(

@@ -6,8 +6,9 @@ from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current.operands import emit, int32, integers, tensor
+from acceld.nki.frontend.current.state import current_trace
 from acceld.nki.frontend.current.tensor import Register
-from acceld.nki.ir.program import Engine, Space
+from acceld.nki.ir.program import Engine, Role, Space
 
 WIDTHS = ("int32", "int64")
 """Dtypes that ``scalar_load`` and ``scalar_store`` take."""
@@ -22,6 +23,18 @@ def _register(value: object, name: str, call: str) -> Register:
         f"operand '{name}' of '{call}' must be a register, not {type(value).__name__}",
         "make a register with nisa.register_alloc(5), or with nisa.scalar_load from a tile of one element",
     )
+
+
+def _written(value: object, call: str) -> Register:
+    """Return ``value`` if it is a register that a kernel may write. Raise LegalityError for any other value."""
+    target = _register(value, "dst", call)
+    if target.loop:
+        refuse(
+            "control_flow",
+            f"'{call}' writes the index of {target.loop}, which only the loop itself counts (NKI 0.4 and later)",
+            "write to a register of your own: nisa.register_alloc()",
+        )
+    return target
 
 
 def register_alloc(x: object = None) -> Register:
@@ -45,7 +58,7 @@ def _move(dst: object, src: object, call: str) -> None:
     """Set the register dst to a number or to the value of another register. ``call`` names the NKI function in
     messages.
     """
-    target = _register(dst, "dst", call)
+    target = _written(dst, call)
     if isinstance(src, Register):
         emit("register_move", Engine.SYNC, [], [0], register=target.number, source=src.number)
     else:
@@ -71,7 +84,7 @@ def _one_element(source: Tensor, call: str) -> None:
 
 def _load(dst: object, src: object, call: str) -> None:
     """Set the register dst to the one element of src. ``call`` names the NKI function in messages."""
-    target, source = _register(dst, "dst", call), tensor(src, "src", call)
+    target, source = _written(dst, call), tensor(src, "src", call)
     _one_element(source, call)
     if source.dtype_name == "int64" and not target.dtype:
         refuse(
@@ -118,7 +131,7 @@ def scalar_store(dst: object, src: object) -> None:
 
 def core_barrier(data: object, cores: object, engine: object = None, name: str | None = None) -> None:
     """Wait until the other physical core of the logical core reaches the same barrier."""
-    shared, trace = tensor(data, "data", "core_barrier"), current()
+    shared, trace = tensor(data, "data", "core_barrier"), current_trace()
     wrong = ""
     if trace.session.lnc != 2:
         wrong = "in a launch on one core"
@@ -130,6 +143,11 @@ def core_barrier(data: object, cores: object, engine: object = None, name: str |
         trace.notice(
             f"core_barrier on {shared.label} on chip: the page of nki.isa names data in HBM, AWS's own library has both",
         )
+    elif (
+        trace.builder.buffers[shared.access.buffer].role is Role.SCRATCH
+        and shared.access.buffer not in trace.shared_results
+    ):
+        trace.notice(f"core_barrier on {shared.label}: the page of nki.isa asks for data in nl.shared_hbm")
     emit("barrier", Engine.GPSIMD, [], [shared])
 
 

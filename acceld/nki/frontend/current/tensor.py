@@ -18,7 +18,13 @@ from acceld.nki.frontend.core.index import Expr
 from acceld.nki.frontend.core.placement import whole_access
 from acceld.nki.frontend.core.state import Selected, current
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.current.lifetimes import NEGATIVE_INDEX, REGISTER_ARITHMETIC, VIEW_METHODS, VIEW_PATTERN
+from acceld.nki.frontend.current.lifetimes import (
+    INDEX_AS_OFFSET,
+    NEGATIVE_INDEX,
+    REGISTER_ARITHMETIC,
+    VIEW_METHODS,
+    VIEW_PATTERN,
+)
 from acceld.nki.frontend.current.operands import stored, whole, whole_numbers
 from acceld.nki.frontend.current.sampling import SampledIndex
 from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
@@ -91,6 +97,8 @@ class Register:
     """``int32`` or ``int64`` for a register of ``nisa.scalar_load``, whose arithmetic wraps around; empty for any
     other.
     """
+    loop: str = ""
+    """The function of ``nl`` whose run-time loop counts in the register; empty for any other register."""
 
     def __repr__(self) -> str:
         return "a register"
@@ -175,14 +183,15 @@ class Register:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoopIndex:
-    """The index of an ``nl.fori_loop``. A kernel may use it only as a run-time value, even if the bounds are
-    known.
+    """The index of an ``nl.fori_loop`` or ``nl.dynamic_range`` with known bounds. A kernel may use it only as a run-time
+    value.
     """
 
     value: object
+    loop: str
 
     def __repr__(self) -> str:
-        return "the index of nl.fori_loop"
+        return f"the index of {self.loop}"
 
     def __eq__(self, other: object) -> bool:
         return bool(self)  # this raises, like every use of the value while tracing
@@ -193,7 +202,7 @@ class LoopIndex:
     def __index__(self) -> int:
         return refuse(
             "control_flow",
-            "the index of nl.fori_loop is a run-time value, also where its bounds are numbers",
+            f"{self!r} is a run-time value, also where its bounds are numbers",
             "pass it as scalar_offset of .ap() or to tile.select(dim, index), or use Python's range",
         )
 
@@ -208,9 +217,9 @@ class LoopIndex:
         return operator.index(cast("Any", self.value))
 
     def _combined(self, other: object, op: Callable[[int, int], int]) -> LoopIndex:
-        return LoopIndex(
-            op(self.number, other.number if isinstance(other, LoopIndex) else operator.index(cast("Any", other)))
-        )
+        current().session.need(f"arithmetic on {self!r}", REGISTER_ARITHMETIC)
+        number = other.number if isinstance(other, LoopIndex) else operator.index(cast("Any", other))
+        return LoopIndex(op(self.number, number), self.loop)
 
     def __add__(self, other: object) -> LoopIndex:
         return self._combined(other, operator.add)
@@ -375,7 +384,9 @@ class NkiTensor(methods.Tensor):
             whole = whole and one is not Ellipsis
         if whole:
             for axis, one in enumerate(keys):
-                if isinstance(one, int) or (isinstance(one, slice) and isinstance(one.start, int) and one.start):
+                if isinstance(one, int) or (
+                    isinstance(one, slice) and (type(one.start) is int or type(one.stop) is int)
+                ):
                     self._inside(axis, one)
         return views.select(self, key)
 
@@ -411,6 +422,12 @@ class NkiTensor(methods.Tensor):
                 "out_of_bounds",
                 f"a slice of axis {axis} of {self.label} begins at {key.start}, beyond the {size} elements of the axis",
                 "leave out an access to an empty slice",
+            )
+        if isinstance(key, slice) and isinstance(key.stop, int) and 0 < size < key.stop:
+            refuse(
+                "out_of_bounds",
+                f"a slice of axis {axis} of {self.label} ends at {key.stop}, beyond the {size} elements of the axis",
+                f"end it at {size}: min({size}, end) cuts the last part of a loop",
             )
 
     def __setitem__(self, key: object, value: object) -> None:
@@ -651,6 +668,8 @@ class NkiTensor(methods.Tensor):
                 f"the run-time index of {self.label} is a tile of shape {list(index.shape)} (NkiTensor.ap, 0.6)",
                 "pass a (1, 1) tile or a register; rows by a tile of indices are tensor.vector_select(0, indices)",
             )
+        if isinstance(index, Register | LoopIndex) and index.loop == "nl.dynamic_range":
+            current().session.need("the index of nl.dynamic_range as scalar_offset", INDEX_AS_OFFSET)
         return index
 
     def rearrange(
@@ -700,6 +719,12 @@ class NkiTensor(methods.Tensor):
             refuse("address_space", ".indirect() needs a tile on the chip, and an index in SBUF: copy them there first")
         most = GROUP * prod(index.shape[1:])
         count = min(index.size, most) if num_elem is None else operator.index(num_elem)
+        if most < count <= 2 * most and index.shape[0] % 32 == 0:
+            unsupported(
+                f".indirect() with {count} offsets is not simulated: {most} fit sixteen partitions, and only matrix products "
+                "share offsets among 32",
+                "gather with nisa.nc_n_gather into a tile, and multiply that",
+            )
         if not 0 < count <= most:
             refuse(
                 "shape",

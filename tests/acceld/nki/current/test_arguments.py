@@ -75,9 +75,18 @@ def test_an_instruction_has_a_handle_and_refuses_options_it_does_not_know() -> N
     assert caught.value.rule == "signature"
 
 
-@pytest.mark.parametrize("name", ["affine_range", "sequential_range", "static_range", "dynamic_range"])
+@pytest.mark.parametrize("name", ["affine_range", "sequential_range", "static_range"])
 def test_ranges_take_their_bounds_by_name(name: str) -> None:
     body = f"for i in nl.{name}(start=0, stop=64, step=32):\n    nisa.dma_copy(out[:, i : i + 32], tile[:, i : i + 32])"
+    assert np.array_equal(ran(body), X)
+
+
+def test_the_index_of_a_dynamic_range_with_known_bounds_is_an_offset() -> None:
+    body = (
+        "for i in nl.dynamic_range(start=0, stop=64, step=32):\n"
+        "    nisa.dma_copy(out.ap([[64, 128], [1, 32]], scalar_offset=i, indirect_dim=1), "
+        "x.ap([[64, 128], [1, 32]], scalar_offset=i, indirect_dim=1))"
+    )
     assert np.array_equal(ran(body), X)
 
 

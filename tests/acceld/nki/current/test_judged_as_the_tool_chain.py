@@ -483,6 +483,84 @@ PROBES = [
     """, "trn3"),
     *rows("mx", ACCEPTED, "act2_max: nisa.activate2(c, nl.exp, a, 1.0, 0.0, nl.multiply, nl.add, reduce_op=nl.maximum, reduce_res=col, reduce_cmd=nisa.reduce_cmd.reset_reduce)", "trn3"),
     *rows("mx", NOTED, "exp_5d: w = tile((128, 2, 2, 4, 4), nl.float32);;nisa.exponential(w, w)", "trn3"),
+    *rows("op", REFUSED, """
+        op_builtin: nisa.tensor_tensor(c, a, b, max)
+        op_fold: nisa.tensor_tensor(c, a, b, nl.sum)
+        op_fold_all: nisa.tensor_reduce(col, nl.all, a, axis=1)
+    """),
+    *rows("op", ACCEPTED, "op_nl_max: nisa.tensor_scalar_reduce(c, a, nl.add, 1.0, nl.max, col)"),
+    *rows("enums", REFUSED, """
+        enum_perf_text: f = tile((128, 2, 64), nl.float8_e4m3);;nisa.nc_matmul(pm, f, f, perf_mode='double')
+        enum_other: nisa.dma_copy(c, x, dge_mode=nisa.engine.scalar)
+    """),
+    *rows("enums", NOTED, "enum_perf_value: f = tile((128, 2, 64), nl.float8_e4m3);;nisa.nc_matmul(pm, f, f, perf_mode='double_row')"),
+    *rows("enums", ACCEPTED, "enum_perf: f = tile((128, 2, 64), nl.float8_e4m3);;nisa.nc_matmul(pm, f, f, perf_mode=nisa.matmul_perf_mode.double_row)"),
+    Probe("enum_swap", "enums", REFUSED, "nisa.sendrecv(a, c, 1 - nl.program_id(0), 1 - nl.program_id(0), 0, nisa.engine.gpsimd)", lnc=2, grid=(2,)),
+    *rows("indirect", REFUSED, "\n".join(
+        f"ti_{name}: t = tile((128, 4), nl.uint16);;{line}"
+        for name, line in {
+            "data2": "nisa.tensor_tensor(c, a, b.indirect(t), nl.add)",
+            "bias": "nisa.activation(c, nl.exp, a, bias=col.indirect(t, num_elem=1))",
+            "copy_gpsimd": "nisa.tensor_copy(c, a.indirect(t), engine=nisa.engine.gpsimd)",
+            "reciprocal": "nisa.reciprocal(c, a.indirect(t))",
+            "iota": "nisa.iota(i.indirect(t), [[1, 64]])",
+            "select": "nisa.select_reduce(c, u8, a.indirect(t), 0.0)",
+            "scan": "nisa.tensor_tensor_scan(c, a.indirect(t), b, 0.0, nl.add, nl.add)",
+            "three": "nisa.scalar_tensor_tensor(c, a.indirect(t), nl.add, 1.0, nl.add, b)",
+            "memset": "nisa.memset(c.indirect(t), 0.0)",
+            "max8": "nisa.max8(nl.ndarray((128, 8), dtype=nl.float32), a.indirect(t))",
+            "predicated_src": "nisa.tensor_copy_predicated(c, a.indirect(t), u8)",
+            "transpose": "nisa.nc_transpose(pt, a.indirect(t))",
+            "dma": "nisa.dma_copy(c, a.indirect(t))",
+        }.items()
+    ), "trn3"),
+    *rows("indirect", NOTED, "\n".join(
+        f"ti_{name}_ok: t = tile((128, 4), nl.uint16);;{line}"
+        for name, line in {
+            "copy": "nisa.tensor_copy(c, a.indirect(t))",
+            "scatter": "nisa.tensor_copy(c.indirect(t), a)",
+            "data1": "nisa.tensor_tensor(c, a.indirect(t), b, nl.add)",
+            "scalar": "nisa.tensor_scalar(c, a.indirect(t), nl.add, 1.0)",
+            "act": "nisa.activation(c, nl.exp, a.indirect(t))",
+            "reduce": "nisa.tensor_reduce(col, nl.add, a.indirect(t), axis=1)",
+            "predicate": "nisa.tensor_copy_predicated(c, a, u8.indirect(t))",
+        }.items()
+    ), "trn3"),
+    *rows("gathers", REFUSED, """
+        gather_two_columns: t = tile((128, 2), nl.uint32);;nisa.dma_copy(c, x.ap([[64, 128], [1, 64]], vector_offset=t, indirect_dim=0))
+        sum_of_three_with_rows: t = tile((128, 1), nl.uint32);;nisa.dma_compute(c, [x.vector_select(0, t), c, a], nl.add)
+        sum_of_17: nisa.dma_compute(c, [a] * 17, nl.add)
+        turned_float32: t = tile((128, 1), nl.uint32);;nisa.dma_transpose(turned, x.vector_select(0, t))
+        turned_24: t = tile((24, 1), nl.uint32);;nisa.dma_transpose(nl.ndarray((64, 24), dtype=nl.bfloat16), x.view(nl.bfloat16)[:, 0:64].vector_select(0, t))
+    """),
+    *rows("gathers", ACCEPTED, """
+        sum_with_rows: t = tile((128, 1), nl.uint32);;nisa.dma_compute(c, [x.vector_select(0, t), c], nl.add)
+        turned_rows: t = tile((128, 1), nl.uint32);;q = nl.ndarray((128, 64), dtype=nl.bfloat16, buffer=nl.private_hbm);;nisa.dma_copy(q, h);;nisa.dma_transpose(nl.ndarray((64, 128), dtype=nl.bfloat16), q.vector_select(0, t))
+    """),
+    *rows("gathers", NOTED, "turned_by_int32: t = tile((128, 1), nl.int32);;q = nl.ndarray((128, 64), dtype=nl.bfloat16, buffer=nl.private_hbm);;nisa.dma_copy(q, h);;nisa.dma_transpose(nl.ndarray((64, 128), dtype=nl.bfloat16), q.vector_select(0, t))"),
+    *rows("types", REFUSED, """
+        exp_tfloat32: nisa.exponential(c, tile((128, 64), nl.tfloat32))
+        rand2_e4m3fn: nisa.rand2(tile((128, 64), nl.float8_e4m3fn), 0.0, 1.0)
+    """, "trn3"),
+    *rows("products", NOTED, "mm_transposed_type: nisa.nc_matmul(pt, h, tile((128, 128), nl.bfloat16), is_transpose=True)"),
+    *rows("L17", NOTED, "act_no_reduce_op: nisa.activation(c, nl.exp, a, reduce_res=col, reduce_cmd=nisa.reduce_cmd.reset_reduce)"),
+    *rows("L43", REFUSED, """
+        dynamic_slice: for k in nl.dynamic_range(4):;;    nisa.tensor_copy(c[:, k * 8 : k * 8 + 8], a[:, k * 8 : k * 8 + 8])
+        dynamic_index: for k in nl.dynamic_range(4):;;    nisa.tensor_copy(c[:, k], a[:, k])
+        dynamic_branch: for k in nl.dynamic_range(4):;;    if k == 0:;;        nisa.tensor_copy(c, a)
+        dynamic_break: for k in nl.dynamic_range(4):;;    nisa.tensor_copy(c, a);;    break
+        dynamic_down: for k in nl.dynamic_range(4, 0, -1):;;    nisa.tensor_copy(c, a)
+        dynamic_write: for k in nl.dynamic_range(nisa.register_alloc(4)):;;    nisa.register_move(k, 0)
+        fori_write: def body(k):;;    nisa.register_load(k, tile((1, 1), nl.int32));;nl.fori_loop(0, nisa.register_alloc(4), body)
+    """),
+    *rows("L43", ACCEPTED, """
+        dynamic_offset: for k in nl.dynamic_range(0, 64, 8):;;    nisa.dma_copy(c[:, 0:8], x.ap([[64, 128], [1, 8]], scalar_offset=k, indirect_dim=1))
+        dynamic_unused: for _ in nl.dynamic_range(4):;;    nisa.tensor_copy(c, a)
+    """),
+    *rows("L41", NOTED, "barrier_private: p = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.private_hbm);;nisa.dma_copy(p, a);;nisa.core_barrier(p, (0, 1))", lnc=2),
+    *rows("L67", REFUSED, "slice_past_end_unused: a[:, 0:65]\nslice_rows_past_end_unused: x[0:129, :]"),
+    *rows("names", NOTED, "par_dim: nl.ndarray((nl.par_dim(128), 4), dtype=nl.float32)"),
+    *rows("names", REFUSED, "depends_on_tile: nisa.tensor_copy(c, b).depends_on(a)"),
     *rows("L15", REFUSED, "tt_square: nisa.tensor_tensor(c, a, b, nl.square)"),
     *rows("L23", NOTED, "rs_far: nisa.range_select(c, a, nl.greater, nl.less, col, col, range_start=2**24)"),
     *[

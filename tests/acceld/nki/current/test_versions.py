@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def kernel(x):
 """
 REGISTER = "r = nisa.register_alloc(3)"
 COUNT = "n = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)\nnisa.memset(n, 3)"
-TRN3 = ("priority",)
+TRN3 = ("priority", "square")
 """Constructs that exist on trn3 only."""
 
 
@@ -84,6 +85,26 @@ BROKEN = {
     "entry": ("d = {}\nd[1] = 2", "0.3 0.4 0.5 0.6"),
     "entry of a loop": ("d = dict()\nfor m in nl.affine_range(2):\n    d[2 * m] = m", "0.3 0.4 0.5 0.6"),
     "entry by text": ("d = {}\nfor m in ('a', 'b'):\n    d[m] = d[f'{m}{1}'] = 1\nd['a%d' % 1] = 2", ""),
+    "set": ("n = {1, 2}", "0.3 0.4 0.5 0.6"),
+    "walrus": ("n = 3 if (m := 2) else 1", "0.3 0.4 0.5 0.6"),
+    "with": ("with open('/dev/null') as file:\n    pass", "0.3 0.4 0.5 0.6"),
+    "order": ("with nl.no_reorder():\n    nisa.tensor_copy(t, t)", ""),
+    "banks": ("n = nl.tile_size.psum_num_banks", "0.3 0.4"),
+    "bytes": ("n = nl.tile_size.sbuf_fmax_bytes", "0.3"),
+    "limits": ("n = nl.tile_size.pmax + nl.tile_size.psum_fmax + nl.tile_size.total_available_sbuf_size", ""),
+    "square": ("nisa.tensor_scalar(t, t, nl.square, 0)", "0.3"),
+    "depends": ("nisa.tensor_copy(t, t).depends_on(nisa.tensor_copy(t, t))", "0.3 0.4 0.5"),
+    "offset": (
+        f"{REGISTER}\nfor i in nl.dynamic_range(r):\n    nisa.dma_copy(t[:, 0:8], x.ap([[64, 128], [1, 8]], scalar_offset=i, indirect_dim=1))",
+        "0.3 0.7",
+    ),
+    "named": (
+        (
+            "s = nl.ndarray((128, 64), nl.float32, nl.private_hbm)\nnisa.dma_copy(s, t)\n"
+            "nki.collectives.all_reduce([s], [s], nki.collectives.ReplicaGroup([[0, 1]]), nl.add, name='sum')"
+        ),
+        "0.3 0.4",
+    ),
     "list": ("d = [1, 2]\nfor m in range(2):\n    d[m] = m", ""),
     "inner": ("def inner(v):\n    return v\nn = inner(3)", ""),
     "plain": ("assert x.shape[0] == 128\nsizes = [1, 2]\nname = f'{3}'\nn = 3 if sizes else 4", ""),
@@ -253,6 +274,37 @@ def test_names_and_options_that_no_version_has_are_found_with_a_remedy() -> None
     ):
         assert part in remedy
     assert not any(need.life.covers(version) for need in found for version in NKI_VERSIONS)
+
+
+def test_a_name_that_no_version_has_is_a_note_where_only_a_trace_knows_whether_it_is_reached() -> None:
+    source = (
+        "import nki\nimport nki.isa as hw\nimport nki.language as nl\n@nki.jit\ndef kernel(x, wide):\n    if wide:\n"
+        "        nl.bool\n        hw.tensor_copy(x, x, mask=None)\n    nl.mgrid\n    return x\n"
+    )
+    found = absent_names(ast.parse(source), "kernel")
+    assert [(need.line, need.life.certain) for need in found] == [(7, False), (8, False), (9, True)]
+
+
+def test_python_on_which_the_sources_disagree_is_a_note() -> None:
+    above = (
+        "class Plain:\n    rows = 3\nclass Sized(nl.NKIObject):\n    @property\n    def rows(self):\n        return 3"
+    )
+    source = kernel("n = Plain.rows + Sized().rows", above).replace("def kernel(x)", "def kernel(x, *, sizes=(1, 2))")
+    for version, said in (("0.6", 3), ("0.7", 0)):
+        notes = [one.text for one in traced(source, version).notices]
+        assert sum(f"NKI {version} refuses it" in text for text in notes) == said
+    arguments: list[Any] = [TensorSpec((128, 64), "float32"), [1, 2]]
+    options = TraceOptions(nki="0.6")
+    source = kernel().replace("def kernel(x)", "def kernel(x, sizes)")
+    given = trace(source, arguments, api="nki", chip="trn2", entry="kernel", options=options)
+    assert any("a list as the kernel's argument 'sizes'" in one.text for one in given.notices)
+
+
+def test_a_later_limit_is_found_without_a_trace() -> None:
+    source = "import nki.language as nl\nn = nl.tile_size.psum_num_banks + nl.tile_size.pmax\n"
+    assert [(need.line, need.what, need.life.since) for need in names_needed(ast.parse(source))] == [
+        (2, "nl.tile_size.psum_num_banks", "0.5")
+    ]
 
 
 def test_a_misspelt_decorator_is_found_with_the_right_one() -> None:
