@@ -136,6 +136,8 @@ class _Roller:
         """
         self.turns: dict[int, _Turns] = {}
         """The iterations that a group stands for, by the id of the group's node."""
+        self._advances: dict[tuple[SampledLoop, range], list[int]] = {}
+        """The step of each constant in the pieces of the loops traced by samples so far."""
         self._within: dict[int, tuple[int, ...]] = {}
         """The first part of the sort keys of the buffers in a loop, by loop; empty for a loop that is not in a copied
         iteration.
@@ -228,11 +230,33 @@ class _Roller:
         the traced iterations do not advance evenly.
         """
         forms, piece = [_Form(self, loop) for loop in run], first.piece
+        if positions == [piece[-1]]:
+            yield self._repeated(run[0], forms[0], first)
+            return
         if positions[0] != piece[0] or positions[-1] != piece[-1]:
             raise SamplesDiffer(first.site)
         steps = _steps(forms, positions, 1, first.site)
+        self._advances[first.loop, piece] = steps
         second = run[1] if positions[1] == piece[1] else None
         yield _Piece((run[0], second), len(piece), forms[0].structure, forms[0].constants, steps, first.site)
+
+    def _repeated(self, last: Loop, form: _Form, sample: Sample) -> _Piece:
+        """Return, as one piece, the iterations of a loop of which only the last iteration was traced, because it repeats
+        an earlier run of the loop (:attr:`SampledLoop.twin`). The steps are those of the earlier run.
+
+        An iteration of a loop around both runs has been traced for each of them, and these iterations are compared. So
+        wrong steps would be noticed.
+        """
+        loop: SampledLoop | None = sample.loop
+        while loop is not None and (loop, sample.piece) not in self._advances:
+            loop = loop.twin
+        steps = self._advances[loop, sample.piece] if loop is not None else []
+        if len(steps) != len(form.constants):
+            raise SamplesDiffer(sample.site)
+        back = iter([-step * (len(sample.piece) - 1) for step in steps])
+        body = tuple([mapped(node, lambda value: Affine(value.const + next(back), value.terms)) for node in last.body])
+        constants = [value - step * (len(sample.piece) - 1) for value, step in zip(form.constants, steps, strict=True)]
+        return _Piece((_with_body(last, body), None), len(sample.piece), form.structure, constants, steps, sample.site)
 
     def _by_turns(self, run: list[Loop], positions: list[int], first: Sample) -> Iterator[_Piece]:
         """Yield each iteration that the traced iterations in ``run`` stand for, in a loop whose iterations take

@@ -100,12 +100,24 @@ class SampledLoop:
     ``pieces`` are the pieces so far, in order. The last piece contains the running iteration.
     """
 
-    def __init__(self, count: int, site: Site, depth: int, samples: Samples) -> None:
+    def __init__(
+        self, count: int, site: Site, depth: int, samples: Samples, twin: SampledLoop | None = None
+    ) -> None:
         self.count = count
         self.site = site
         self.depth = depth
         """Number of loops around this loop."""
         self.samples = samples
+        self.twin = twin
+        """The run of this loop in an earlier iteration of a loop around it, which this run repeats; None if there is none
+        that shows how index expressions advance.
+        """
+        self.carries = True
+        """False if each iteration so far began with the Python values with which the loop began, those apart that the
+        iteration does not use.
+        """
+        self.inner: dict[int, list[SampledLoop]] = {}
+        """The runs of sampled loops directly inside of each traced iteration, by position."""
         self.now: int | None = None
         """The running iteration; None before the first iteration and after the last one."""
         self.pieces = [range(count)]
@@ -118,6 +130,31 @@ class SampledLoop:
         self._in_full = False
         self._skipped = False
         """True if an iteration of the running piece was not traced."""
+        if twin is not None:
+            self.carries = twin.carries
+            self._cuts = [piece.start for piece in twin.pieces[1:]]
+            self.pieces = [range(self._end_of(0))]
+
+    @property
+    def repeats(self) -> bool:
+        """Tell whether a later run of this loop, in an iteration that repeats the present one, needs only the last
+        iteration of each piece.
+        """
+        return not (self.carries or self._in_full or self.period > 1)
+
+    def repeated(self, count: int, site: Site) -> SampledLoop | None:
+        """Return the run that a loop of ``count`` iterations at ``site``, which begins in the running iteration, repeats;
+        None if no earlier run is known.
+        """
+        now, begin = self._running, self.piece.start + (self._running - self.piece.start) % self.period
+        earlier = self.inner.get(begin) if self.is_repeated and begin != now else None
+        loop = self.twin
+        while earlier is None and loop is not None:
+            earlier, loop = loop.inner.get(now), loop.twin
+        number = len(self.inner.get(now, ()))
+        if earlier is None or number >= len(earlier) or (earlier[number].count, earlier[number].site) != (count, site):
+            return None
+        return earlier[number]
 
     @property
     def piece(self) -> range:
@@ -136,9 +173,10 @@ class SampledLoop:
         """Tell whether an earlier iteration of the running piece began with the same Python values as this iteration.
 
         The loops inside then repeat what they did in the earlier iteration. The answer is True from the third
-        iteration on; if iterations alternate with a period of ``p``, after the first ``p + 1`` iterations.
+        iteration on; if iterations alternate with a period of ``p``, after the first ``p + 1`` iterations. If the
+        iterations carry no values, it is True one iteration earlier.
         """
-        return self.now is not None and self.is_sampled and self.now > self.piece.start + self.period
+        return self.now is not None and self.is_sampled and self.now >= self.piece.start + self.period + self.carries
 
     @property
     def is_last(self) -> bool:
@@ -150,17 +188,17 @@ class SampledLoop:
     def following(self) -> int | None:
         """Return the next iteration to run; None after the last."""
         before, piece = self.now, self.piece
-        if before is None:
-            return 0
-        if before == piece[-1]:
-            if piece.stop == self.count:
-                return None
-            self.pieces.append(range(piece.stop, self._end_of(piece.stop)))
-            self._skipped = False
-            return piece.stop
-        after = (
-            next(p for p in self.samples.positions(len(piece), self.period) if piece.start + p > before) + piece.start
-        )
+        if before is None or before == piece[-1]:
+            if before is not None:
+                if piece.stop == self.count:
+                    return None
+                piece = range(piece.stop, self._end_of(piece.stop))
+                self.pieces.append(piece)
+            self._skipped, before = False, piece.start - 1
+        positions = self.samples.positions(len(piece), self.period)
+        if self.twin is not None and self.is_sampled:
+            positions = positions[-1:]
+        after = next(p for p in positions if piece.start + p > before) + piece.start
         self._skipped = self._skipped or after > before + 1
         return after
 
