@@ -118,8 +118,7 @@ def _samples(
     chosen = sampling.Samples(closely, bool(trace.sampled), repeated)
     outer = trace.sampled[-1] if trace.sampled else None
     earlier = outer.repeated(len(numbers), site) if outer is not None and chosen.lone else None
-    twin = earlier if earlier is not None and earlier.repeats else None
-    run = sampling.SampledLoop(len(numbers), site, len(trace.scope), chosen, twin)
+    run = sampling.SampledLoop(len(numbers), site, len(trace.scope), chosen, earlier)
     if outer is not None and outer.now is not None:
         outer.inner.setdefault(outer.now, []).append(run)
     trace.sampled.append(run)

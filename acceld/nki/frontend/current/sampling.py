@@ -81,17 +81,21 @@ class Samples:
         """
         return self.repeated and not self.closely
 
-    def positions(self, count: int, period: int = 1) -> tuple[int, ...]:
-        """Return the positions of the iterations to trace out of ``count``, if every ``period``-th iteration is alike."""
-        last = count - 1
+    def positions(self, count: int, period: int = 1, *, carries: bool = True) -> tuple[int, ...]:
+        """Return the positions of the iterations to trace out of ``count``, if every ``period``-th iteration is alike.
+
+        If ``carries`` is False, no iteration uses Python values of the iteration before, so that one period at the start
+        is enough.
+        """
+        last, once = count - 1, not self.closely and (self.repeated or not carries)
         if count < least(period):
             return tuple(range(count))
         if period > 1:
-            begun = 3 * period if self.closely else period if self.repeated else period + 1
+            begun = 3 * period if self.closely else period if once else period + 1
             return (*range(begun), *range(max(begun, _last(count, period)), count))
         if self.closely:
             return (0, 1, 2, last) if self.inner else tuple(sorted({0, 1, 2, count // 2, last}))
-        return (0, last) if self.repeated else (0, 1, last)
+        return (0, last) if once else (0, 1, last)
 
 
 class SampledLoop:
@@ -101,17 +105,17 @@ class SampledLoop:
     """
 
     def __init__(
-        self, count: int, site: Site, depth: int, samples: Samples, twin: SampledLoop | None = None
+        self, count: int, site: Site, depth: int, samples: Samples, earlier: SampledLoop | None = None
     ) -> None:
         self.count = count
         self.site = site
         self.depth = depth
         """Number of loops around this loop."""
         self.samples = samples
-        self.twin = twin
-        """The run of this loop in an earlier iteration of a loop around it, which this run repeats; None if there is none
-        that shows how index expressions advance.
-        """
+        self.earlier = earlier
+        """The run of this loop, in an earlier iteration of a loop around it, that this run repeats; None if none is known."""
+        self.only_last = earlier is not None and earlier.advances_evenly
+        """True if only the last iterations of each piece are traced: one, or one of each turn."""
         self.carries = True
         """False if each iteration so far began with the Python values with which the loop began, those apart that the
         iteration does not use.
@@ -130,17 +134,15 @@ class SampledLoop:
         self._in_full = False
         self._skipped = False
         """True if an iteration of the running piece was not traced."""
-        if twin is not None:
-            self.carries = twin.carries
-            self._cuts = [piece.start for piece in twin.pieces[1:]]
+        if self.only_last and earlier is not None:
+            self.carries, self.period = earlier.carries, earlier.period
+            self._cuts = [piece.start for piece in earlier.pieces[1:]]
             self.pieces = [range(self._end_of(0))]
 
     @property
-    def repeats(self) -> bool:
-        """Tell whether a later run of this loop, in an iteration that repeats the present one, needs only the last
-        iteration of each piece.
-        """
-        return not (self.carries or self._in_full or self.period > 1)
+    def advances_evenly(self) -> bool:
+        """Tell whether this run shows how index expressions advance in a run that repeats it."""
+        return not (self.carries or self._in_full)
 
     def repeated(self, count: int, site: Site) -> SampledLoop | None:
         """Return the run that a loop of ``count`` iterations at ``site``, which begins in the running iteration, repeats;
@@ -148,9 +150,9 @@ class SampledLoop:
         """
         now, begin = self._running, self.piece.start + (self._running - self.piece.start) % self.period
         earlier = self.inner.get(begin) if self.is_repeated and begin != now else None
-        loop = self.twin
+        loop = self.earlier
         while earlier is None and loop is not None:
-            earlier, loop = loop.inner.get(now), loop.twin
+            earlier, loop = loop.inner.get(now), loop.earlier
         number = len(self.inner.get(now, ()))
         if earlier is None or number >= len(earlier) or (earlier[number].count, earlier[number].site) != (count, site):
             return None
@@ -195,9 +197,9 @@ class SampledLoop:
                 piece = range(piece.stop, self._end_of(piece.stop))
                 self.pieces.append(piece)
             self._skipped, before = False, piece.start - 1
-        positions = self.samples.positions(len(piece), self.period)
-        if self.twin is not None and self.is_sampled:
-            positions = positions[-1:]
+        positions = self.samples.positions(len(piece), self.period, carries=self.carries)
+        if self.only_last and self.is_sampled:
+            positions = positions[-self.period :]
         after = next(p for p in positions if piece.start + p > before) + piece.start
         self._skipped = self._skipped or after > before + 1
         return after

@@ -340,7 +340,7 @@ def test_samples_stand_for_all_iterations(before: str, body: str) -> None:
     ],
     ids=lambda text: text.split("\n")[0][:40],
 )
-@pytest.mark.parametrize(("closely", "most"), [(False, 3 + 3 + 3 + 2), (True, 5 + 5 * 4)])
+@pytest.mark.parametrize(("closely", "most"), [(False, 2 + 2 + 1), (True, 5 + 5 * 4)])
 def test_values_that_stay_need_no_further_iteration(
     monkeypatch: pytest.MonkeyPatch, before: str, body: str, closely: bool, most: int
 ) -> None:
