@@ -37,8 +37,8 @@ from acceld.nki.frontend.current.grids import (
     tiles,
 )
 from acceld.nki.frontend.current.lifetimes import REGISTER_WHILE
-from acceld.nki.frontend.current.loop_rerolling import Sample, mark
 from acceld.nki.frontend.current.live_names import dead_names
+from acceld.nki.frontend.current.loop_rerolling import Sample, mark
 from acceld.nki.frontend.current.registers import register_alloc, register_move
 from acceld.nki.frontend.current.state import CurrentTrace, current_trace
 from acceld.nki.frontend.current.tensor import LoopIndex, NkiTensor, Register
