@@ -1,17 +1,28 @@
 """Trace only some iterations of a long loop.
 
 A range of this API returns plain integers, so Python runs every iteration. A kernel of more than a few hundred
-instructions is therefore traced with *samples*: each loop runs its first two iterations and the last one. Then
-:mod:`acceld.nki.frontend.current.loop_rerolling` makes one loop of the samples, but only if each sample equals the
-first one advanced by equal steps. From the third iteration of a loop on, the loops inside run only their first and last
-iteration: the two iterations before have shown that they change no Python value. The strict gate asks for more samples
+instructions is therefore traced with *samples*. Then :mod:`acceld.nki.frontend.current.loop_rerolling` makes one loop of
+the samples, but only if each sample equals the first one advanced by equal steps.
+
+Which iterations are samples depends on the Python values that iterations hand on to each other. A loop *carries* values
+if a value that its iterations may read differs after an iteration from what it was before the loop. Variables that each
+iteration assigns first do not count (:mod:`acceld.nki.frontend.current.live_names`).
+
+- A loop that carries no values runs its first and its last iteration. All its iterations begin alike, so from the second
+  traced iteration on they *repeat* the first one.
+- A loop that carries values runs its first two iterations and the last one. From the third iteration on they repeat
+  earlier ones, if the values stay the same or grow evenly.
+
+A loop inside of an iteration that repeats an earlier one repeats the run of that loop in the earlier iteration. If it
+carries no values, only its last iteration is traced, and the steps are those of the earlier run. Otherwise its first and
+last iteration are traced. The strict gate asks for more samples, and compares all variables
 (:class:`acceld.nki.frontend.session.TraceOptions`, ``sample_closely``).
 
 A kernel may add, subtract and multiply the index of a sampled iteration. Where the kernel compares or divides the
 index, the loop is cut into *pieces*. Within a piece a comparison always has the same answer, and a quotient and a
 remainder advance evenly. Each piece has its own samples. If the kernel takes a remainder by 2, 3 or 4, iterations *take
-turns*: every second, third or fourth iteration is alike. Then the traced iterations are one of each turn, one more
-(which begins with the Python values of the first turn again), and the last of each turn. Where Python needs the number
+turns*: every second, third or fourth iteration is alike. Then the traced iterations are one of each turn and the last of
+each turn, and one more if the loop carries values (it begins with the Python values of the first turn again). Where Python needs the number
 itself (a list index, a size, text), every iteration runs.
 
 The kernel is traced again, with one loop in full, in three cases: a cut is found too late, after iterations were left
@@ -74,7 +85,7 @@ class Samples:
     @property
     def lone(self) -> bool:
         """Tell whether only one period of iterations is traced at the start of a piece, before the iterations at its
-        end.
+        end, or none there.
 
         A period is one iteration, unless iterations alternate between several forms. With a single period, the Python
         values after an iteration can not be compared with the values after an earlier iteration of the same form.

@@ -848,7 +848,7 @@ def running(number: int) -> list[frozenset[str]]:
         new = before + one
         if held > 2:
             maybe = new
-            print(maybe)
+            held = maybe
         else:
             held = 2
         returned = new
