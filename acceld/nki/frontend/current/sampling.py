@@ -22,8 +22,8 @@ A kernel may add, subtract and multiply the index of a sampled iteration. Where 
 index, the loop is cut into *pieces*. Within a piece a comparison always has the same answer, and a quotient and a
 remainder advance evenly. Each piece has its own samples. If the kernel takes a remainder by 2, 3 or 4, iterations *take
 turns*: every second, third or fourth iteration is alike. Then the traced iterations are one of each turn and the last of
-each turn, and one more if the loop carries values (it begins with the Python values of the first turn again). Where Python needs the number
-itself (a list index, a size, text), every iteration runs.
+each turn, and one more if the loop carries values (it begins with the Python values of the first turn again). Where
+Python needs the number itself (a list index, a size, text), every iteration runs.
 
 The kernel is traced again, with one loop in full, in three cases: a cut is found too late, after iterations were left
 out; the samples of the loop differ; or Python values around the loop change during it
