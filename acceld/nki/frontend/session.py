@@ -111,6 +111,8 @@ class Session:
     """Reasons, by name, why a statement that defines the name was not executed."""
     samples: bool = True
     """False if the kernel's file may tell a sampled loop's index from a number, so that every iteration is traced."""
+    sees_all: bool = False
+    """True if the kernel's file may read variables without naming them, as with ``locals()``."""
     bare: bool = False
     """True if the kernel's file imports nothing, so that the API's modules are provided."""
     code: CodeType | None = None

@@ -202,6 +202,8 @@ _STATEMENT_WORDS = re.compile(rf"\b(?:while|is|mask)\b|{_ASKING_WORDS.pattern}")
 """Matches a word without which :class:`_Statements` rewrites nothing in a file of ASCII."""
 
 
+_SEES_ALL_WORDS = re.compile(r"\b(?:locals|vars|dir|eval|exec)\b")
+"""Matches a word without which a function of an ASCII file reads only the variables that it names."""
 _Node = TypeVar("_Node", bound=ast.AST)
 
 
@@ -386,6 +388,7 @@ def _load(
     try:
         module.__dict__.update(front_end.statements)
         session.samples = not (_asks_otherwise(tree, source) or _reaches_beyond(tree, source))
+        session.sees_all = not source.isascii() or _SEES_ALL_WORDS.search(source) is not None
         read = tree
         if not source.isascii() or _STATEMENT_WORDS.search(source):
             read = _Statements(front_end.statements).visit(tree)

@@ -25,6 +25,7 @@ from acceld.nki.source.own_functions import own_functions
 from acceld.nki.source.signatures import of_call, positional
 from acceld.nki.source.syntax import (
     DECLARATIONS,
+    LEAVES,
     LOOPS,
     NO_TILES,
     REDUCING,
@@ -83,12 +84,9 @@ class SourceReader(ExpressionReader):
         self._bound.update(one.arg for one in ast.walk(given) if isinstance(one, ast.arg))
         self._constants(_module_names(self.module, self.function, bound))
         once = bindings(self.module)
-        local = {one.arg for one in ast.walk(self.function) if isinstance(one, ast.arg)}
-        self._own = {
-            name: one
-            for name, one in own_functions(self.module, self.api).items()
-            if once[name] == 1 and name not in local
-        }
+        own = own_functions(self.module, self.api)
+        local = {one.arg for one in walked(self.function) if isinstance(one, ast.arg)} if own else set[str]()
+        self._own = {name: one for name, one in own.items() if once[name] == 1 and name not in local}
         imports = (one for one in self.module.body if isinstance(one, ast.Import | ast.ImportFrom))
         imported = {(one.asname or one.name).partition(".")[0] for each in imports for one in each.names}
         self._imported = {name for name in imported if once[name] == 1} - set(self.parameters)
@@ -596,7 +594,7 @@ def _bound_names(body: Sequence[ast.AST]) -> tuple[list[str], list[str], list[st
     stack = list(body)
     while stack:
         one = stack.pop()
-        if type(one) is ast.Name:  # has no parts
+        if type(one) in LEAVES:
             continue
         stack += below(one)
         if type(one) not in _BINDING:  # a fast exit, because most nodes are names and calls

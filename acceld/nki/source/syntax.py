@@ -348,7 +348,8 @@ def _collect(node: ast.AST, found: list[ast.Name]) -> None:
         found.append(node)
         return
     for child in below(node):
-        _collect(child, found)
+        if child.__class__ is not ast.Constant:
+            _collect(child, found)
 
 
 def below(node: ast.AST) -> list[ast.AST]:
@@ -358,8 +359,8 @@ def below(node: ast.AST) -> list[ast.AST]:
     found: list[ast.AST] = []
     for name in _FIELDS[type(node)]:
         value = getattr(node, name)
-        if type(value) is list:
-            found += [child for child in value if isinstance(child, ast.AST)]
+        if value.__class__ is list:
+            found += value if name not in _MIXED else [child for child in value if isinstance(child, ast.AST)]
         elif isinstance(value, ast.AST):
             found.append(value)
     return found
@@ -373,10 +374,14 @@ def walked(node: ast.AST) -> Iterator[ast.AST]:
     while left:
         one = left.pop()
         yield one
-        if type(one) is not ast.Name:
+        if one.__class__ not in LEAVES:
             left += below(one)
 
 
+LEAVES = frozenset({ast.Name, ast.Constant})
+"""Kinds of most of the nodes that have no children."""
+_MIXED = frozenset("keys kw_defaults names kwd_attrs".split())
+"""Fields with lists of which not all elements are nodes."""
 _NO_CHILDREN = frozenset("ctx op ops id attr arg name asname module level kind type_comment".split())
 
 

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from types import MappingProxyType, SimpleNamespace
+from types import FrameType, MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -38,6 +38,7 @@ from acceld.nki.frontend.current.grids import (
     tiles,
 )
 from acceld.nki.frontend.current.lifetimes import REGISTER_WHILE, TILE_SIZES_SINCE, tile_size
+from acceld.nki.frontend.current.live_names import dead_names
 from acceld.nki.frontend.current.loop_rerolling import Sample, mark
 from acceld.nki.frontend.current.operands import whole
 from acceld.nki.frontend.current.registers import register_alloc, register_move
@@ -117,10 +118,19 @@ def _samples(
     line = trace.line()
     closely, repeated = trace.session.options.sample_closely, any(outer.is_repeated for outer in trace.sampled)
     chosen = sampling.Samples(closely, bool(trace.sampled), repeated)
-    run = sampling.SampledLoop(len(numbers), site, len(trace.scope), chosen)
+    outer = trace.sampled[-1] if trace.sampled else None
+    earlier = outer.repeated(len(numbers), site) if outer is not None and chosen.lone else None
+    run = sampling.SampledLoop(len(numbers), site, len(trace.scope), chosen, earlier)
+    if outer is not None and outer.now is not None:
+        outer.inner.setdefault(outer.now, []).append(run)
     trace.sampled.append(run)
     taken: list[tuple[int, snapshots.Snapshot]] = []
     starts: list[int] = []
+    dead = frozenset[str]() if closely or chosen.lone else _dead_names(trace, caller())
+    begun: snapshots.Snapshot | None = None
+    if dead:
+        begun = snapshots.snapshot(caller(), name, [len(trace.builder.buffers)], dead)
+        run.carries = False
     try:
         while (position := run.following()) is not None:
             trace.session.check_deadline()
@@ -137,17 +147,30 @@ def _samples(
             piece = run.piece
             if not taken or taken[0][0] < piece.start:
                 taken = []
-            if run.is_sampled and not run.is_last and not chosen.lone:
-                alike = [one for one in taken if (one[0] - position) % run.period == 0]
-                if alike or not taken or closely:
-                    # unless ``sample_closely`` asks for more samples, only the first turn has a later snapshot to
-                    # compare with
-                    taken.append((position, snapshots.snapshot(caller(), name, starts)))
+            alike = [one for one in taken if (one[0] - position) % run.period == 0]
+            # unless ``sample_closely`` asks for more samples, only the first turn has a later snapshot to compare with
+            compared = run.is_sampled and not run.is_last and not chosen.lone and (alike or not taken or closely)
+            first = begun is not None and (position < piece.start + run.period or not run.is_sampled)
+            if compared or (first and not run.carries):
+                held = snapshots.snapshot(caller(), name, starts, dead)
+                run.carries = run.carries or (first and held != begun)
+                if compared:
+                    taken.append((position, held))
                     if snapshots.changes([*alike, taken[-1]]):
                         raise Retrace(unroll=frozenset({site}))
     finally:
         run.now = None
         trace.sampled.remove(run)
+
+
+def _dead_names(trace: CurrentTrace, frame: FrameType | None) -> frozenset[str]:
+    """Return the variables of the loop's function whose values no iteration uses; none if another file, or a function of
+    Python that sees all variables, might read them.
+    """
+    session = trace.session
+    if frame is None or session.sees_all or frame.f_code.co_filename != session.filename:
+        return frozenset()
+    return dead_names(frame)
 
 
 def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object], step: object = 1) -> None:

@@ -136,6 +136,8 @@ class _Roller:
         """
         self.turns: dict[int, _Turns] = {}
         """The iterations that a group stands for, by the id of the group's node."""
+        self._advances: dict[tuple[SampledLoop, range], list[list[int]]] = {}
+        """For each piece of a loop traced by samples, the step of each constant in each turn."""
         self._within: dict[int, tuple[int, ...]] = {}
         """The first part of the sort keys of the buffers in a loop, by loop; empty for a loop that is not in a copied
         iteration.
@@ -228,11 +230,42 @@ class _Roller:
         the traced iterations do not advance evenly.
         """
         forms, piece = [_Form(self, loop) for loop in run], first.piece
+        if positions == [piece[-1]]:
+            yield self._repeated(run[0], forms[0], first)
+            return
         if positions[0] != piece[0] or positions[-1] != piece[-1]:
             raise SamplesDiffer(first.site)
         steps = _steps(forms, positions, 1, first.site)
-        second = run[1] if positions[1] == piece[1] else None
-        yield _Piece((run[0], second), len(piece), forms[0].structure, forms[0].constants, steps, first.site)
+        self._advances[first.loop, piece] = [steps]
+        second = run[1] if positions[1] == piece[1] else _Untraced(run[0], steps, piece[1], self._place(run[1]))
+        yield _Piece((run[0], second), len(piece), forms[0].structure, forms[0].constants, steps)
+
+    def _advances_of(self, sample: Sample, constants: Sequence[int]) -> list[list[int]]:
+        """Return the steps of each turn in the earlier run that a run of a loop repeats. Raise SamplesDiffer if they are
+        not known.
+
+        An iteration of a loop around both runs was traced for each of the runs, and these iterations are compared. So
+        wrong steps would be noticed.
+        """
+        loop = sample.loop.earlier
+        while loop is not None and (loop, sample.piece) not in self._advances:
+            loop = loop.earlier
+        found = [] if loop is None else self._advances[loop, sample.piece]
+        if [len(steps) for steps in found] != list(constants):
+            raise SamplesDiffer(sample.site)
+        return found
+
+    def _repeated(self, last: Loop, form: _Form, sample: Sample) -> _Piece:
+        """Return, as one piece, the iterations of a loop of which only the last iteration was traced."""
+        piece = sample.piece
+        (steps,) = self._advances_of(sample, [len(form.constants)])
+        back = [-step * (len(piece) - 1) for step in steps]
+        by = iter(back)
+        body = tuple([mapped(node, lambda value: Affine(value.const + next(by), value.terms)) for node in last.body])
+        begun = _with_body(last, body)
+        constants = [value + step for value, step in zip(form.constants, back, strict=True)]
+        second = _Untraced(begun, steps, piece[1], self._place(last))
+        return _Piece((begun, second), len(piece), form.structure, constants, steps)
 
     def _by_turns(self, run: list[Loop], positions: list[int], first: Sample) -> Iterator[_Piece]:
         """Yield each iteration that the traced iterations in ``run`` stand for, in a loop whose iterations take
@@ -243,6 +276,14 @@ class _Roller:
         piece, period = first.piece, first.loop.period
         forms = {position: _Form(self, loop) for position, loop in zip(positions, run, strict=True)}
         loops = dict(zip(positions, run, strict=True))
+        if positions == list(piece[-period:]):
+            ends = [next(p for p in positions if (p - begin) % period == 0) for begin in piece[:period]]
+            advances = self._advances_of(first, [len(forms[end].constants) for end in ends])
+            for begin, end, advance in zip(piece[:period], ends, advances, strict=True):
+                back = [-step * ((end - begin) // period) for step in advance]
+                loops[begin] = self._copied(_Untraced(loops[end], back, begin, self._place(run[0])))
+                forms[begin] = _Form(self, loops[begin])
+            positions = [*piece[:period], *positions]
         if positions[:period] != list(piece[:period]) or positions[-period:] != list(piece[-period:]):
             raise SamplesDiffer(first.site)
         turns = [
@@ -250,6 +291,7 @@ class _Roller:
             for k in range(period)
         ]
         steps = [_steps([forms[p] for p in turn], turn, period, first.site) for turn in turns]
+        self._advances[first.loop, piece] = steps
         places = {position: self._place(loops[next(p for p in positions if p >= position)]) for position in piece}
         kept = (*piece[:period], *piece[-period:])
         group = _Turns(piece, period, tuple([loops[position] for position in kept]), places, first.site)
@@ -338,13 +380,9 @@ class _Roller:
             position += length
 
     def _loop(self, piece: _Piece, offset: int) -> Loop:
-        """Return the marked loop of the first (``offset`` 0) or second iteration of a piece. Raise SamplesDiffer if
-        the second iteration is needed and was not traced.
-        """
+        """Return the marked loop of the first (``offset`` 0) or second iteration of a piece."""
         found = piece.loops[offset]
-        if found is None:
-            assert piece.site is not None
-            raise SamplesDiffer(piece.site)
+        assert found is not None
         return found if isinstance(found, Loop) else self._copied(found)
 
     def _copied(self, untraced: _Untraced) -> Loop:
@@ -582,10 +620,8 @@ class _Piece:
     grows by its entry of ``steps``.
     """
 
-    loops: tuple[Loop | _Untraced, Loop | None]
-    """The marked loops of the first two iterations. The second is None if there is a single iteration, or if the second
-    was not traced.
-    """
+    loops: tuple[Loop | _Untraced, Loop | _Untraced | None]
+    """The marked loops of the first two iterations. The second is None if there is a single iteration."""
     length: int
     structure: tuple[object, ...]
     traced: list[int]
@@ -593,8 +629,6 @@ class _Piece:
     resembles.
     """
     steps: list[int]
-    site: Site | None = None
-    """The position of the loop in the source if samples stand for its iterations; else None."""
     turns: _Turns | None = None
     """The alternating iterations, if this piece is the first of them; else None."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 
 from acceld import parsing
@@ -268,33 +268,39 @@ def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
     """Yield each piece of syntax in ``function`` that some versions of ``nki`` refuse."""
     if function.args.vararg is not None:
         yield Need(function.lineno, "*arguments of a kernel's function", _python("name each argument"))
-    for statement in function.body:
-        for node in ast.walk(statement):
-            if type(node) in _FORMS:
-                what, instead = _FORMS[type(node)]
-                yield Need(node.lineno, what, _python(instead))  # type: ignore[attr-defined]  # nodes of _FORMS have lines
-                continue
-            if isinstance(node, ast.For) and not isinstance(node.target, ast.Name):
-                life = _python("loop over one name, and take its parts by index")
-                yield Need(node.lineno, "a loop over several names", life)
-            match node:
-                case ast.For(orelse=[_, *_]) | ast.While(orelse=[_, *_]):
-                    yield Need(node.lineno, "else of a loop", _python("set a flag in the loop"))
-                case ast.For(iter=ast.Call(func=called)) if ast.unparse(called).endswith("dynamic_range"):
-                    for one in ast.walk(node):
-                        if isinstance(one, ast.Continue):
-                            yield Need(one.lineno, "continue in a run-time loop", LOOP_CONTINUE)
-                case ast.With(items=items) if not all(map(_keeps_order, items)):
-                    yield Need(node.lineno, "with in a kernel", _python("keep with for nl.no_reorder()"))
-                case ast.BinOp(op=ast.MatMult()):
-                    yield Need(node.lineno, "@", _python("use nisa.nc_matmul"))
-                case ast.FormattedValue(format_spec=ast.expr()):
-                    yield Need(node.lineno, "a format such as {x:3d}", _python("leave the format out"))
-                case ast.Call(keywords=keywords) if any(one.arg is None for one in keywords):
-                    yield Need(node.lineno, "**values in a call", _python("name each argument"))
-                case ast.Dict(keys=keys) if not all(_is_text(key) for key in keys):
-                    yield Need(node.lineno, _OTHER_KEYS, _TEXT_KEYS)
-    yield from (Need(line, _OTHER_KEYS, _TEXT_KEYS) for line in _numbered_entries(function))
+    nodes = [node for statement in function.body for node in ast.walk(statement)]
+    for node in nodes:
+        if type(node) in _FORMS:
+            what, instead = _FORMS[type(node)]
+            yield Need(node.lineno, what, _python(instead))  # type: ignore[attr-defined]  # nodes of _FORMS have lines
+            continue
+        if type(node) not in _MAYBE:  # a fast exit, because most nodes are names
+            continue
+        if isinstance(node, ast.For) and not isinstance(node.target, ast.Name):
+            life = _python("loop over one name, and take its parts by index")
+            yield Need(node.lineno, "a loop over several names", life)
+        match node:
+            case ast.For(orelse=[_, *_]) | ast.While(orelse=[_, *_]):
+                yield Need(node.lineno, "else of a loop", _python("set a flag in the loop"))
+            case ast.For(iter=ast.Call(func=called)) if ast.unparse(called).endswith("dynamic_range"):
+                for one in ast.walk(node):
+                    if isinstance(one, ast.Continue):
+                        yield Need(one.lineno, "continue in a run-time loop", LOOP_CONTINUE)
+            case ast.With(items=items) if not all(map(_keeps_order, items)):
+                yield Need(node.lineno, "with in a kernel", _python("keep with for nl.no_reorder()"))
+            case ast.BinOp(op=ast.MatMult()):
+                yield Need(node.lineno, "@", _python("use nisa.nc_matmul"))
+            case ast.FormattedValue(format_spec=ast.expr()):
+                yield Need(node.lineno, "a format such as {x:3d}", _python("leave the format out"))
+            case ast.Call(keywords=keywords) if any(one.arg is None for one in keywords):
+                yield Need(node.lineno, "**values in a call", _python("name each argument"))
+            case ast.Dict(keys=keys) if not all(_is_text(key) for key in keys):
+                yield Need(node.lineno, _OTHER_KEYS, _TEXT_KEYS)
+    yield from (Need(line, _OTHER_KEYS, _TEXT_KEYS) for line in _numbered_entries(nodes))
+
+
+_MAYBE = frozenset({ast.For, ast.While, ast.With, ast.BinOp, ast.FormattedValue, ast.Call, ast.Dict})
+"""Kinds of nodes that :func:`_syntax` looks at more closely."""
 
 
 def _keeps_order(item: ast.withitem) -> bool:
@@ -302,14 +308,14 @@ def _keeps_order(item: ast.withitem) -> bool:
     return isinstance(item.context_expr, ast.Call) and ast.unparse(item.context_expr.func).endswith("no_reorder")
 
 
-def _numbered_entries(function: ast.FunctionDef) -> Iterator[int]:
+def _numbered_entries(nodes: Sequence[ast.AST]) -> Iterator[int]:
     """Yield the line of each assignment of a dict's entry, such as ``tiles[m] = t``, if the key is known to be a
-    number or a tuple.
+    number or a tuple. ``nodes`` are all nodes of the statements in a kernel.
     """
     dicts: set[str] = set()
     numbers: set[str] = set()
     entries: list[ast.Subscript] = []
-    for node in ast.walk(function):
+    for node in nodes:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict() | ast.Call(func=ast.Name(id="dict"))):
                 dicts.add(name)

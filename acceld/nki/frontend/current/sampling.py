@@ -1,18 +1,29 @@
 """Trace only some iterations of a long loop.
 
 A range of this API returns plain integers, so Python runs every iteration. A kernel of more than a few hundred
-instructions is therefore traced with *samples*: each loop runs its first two iterations and the last one. Then
-:mod:`acceld.nki.frontend.current.loop_rerolling` makes one loop of the samples, but only if each sample equals the
-first one advanced by equal steps. From the third iteration of a loop on, the loops inside run only their first and last
-iteration: the two iterations before have shown that they change no Python value. The strict gate asks for more samples
+instructions is therefore traced with *samples*. Then :mod:`acceld.nki.frontend.current.loop_rerolling` makes one loop of
+the samples, but only if each sample equals the first one advanced by equal steps.
+
+Which iterations are samples depends on the Python values that iterations hand on to each other. A loop *carries* values
+if a value that its iterations may read differs after an iteration from what it was before the loop. Variables that each
+iteration assigns first do not count (:mod:`acceld.nki.frontend.current.live_names`).
+
+- A loop that carries no values runs its first and its last iteration. All its iterations begin alike, so from the second
+  traced iteration on they *repeat* the first one.
+- A loop that carries values runs its first two iterations and the last one. From the third iteration on they repeat
+  earlier ones, if the values stay the same or grow evenly.
+
+A loop inside of an iteration that repeats an earlier one repeats the run of that loop in the earlier iteration. If it
+carries no values, only its last iteration is traced, and the steps are those of the earlier run. Otherwise its first and
+last iteration are traced. The strict gate asks for more samples, and compares all variables
 (:class:`acceld.nki.frontend.session.TraceOptions`, ``sample_closely``).
 
 A kernel may add, subtract and multiply the index of a sampled iteration. Where the kernel compares or divides the
 index, the loop is cut into *pieces*. Within a piece a comparison always has the same answer, and a quotient and a
 remainder advance evenly. Each piece has its own samples. If the kernel takes a remainder by 2, 3 or 4, iterations *take
-turns*: every second, third or fourth iteration is alike. Then the traced iterations are one of each turn, one more
-(which begins with the Python values of the first turn again), and the last of each turn. Where Python needs the number
-itself (a list index, a size, text), every iteration runs.
+turns*: every second, third or fourth iteration is alike. Then the traced iterations are one of each turn and the last of
+each turn, and one more if the loop carries values (it begins with the Python values of the first turn again). Where
+Python needs the number itself (a list index, a size, text), every iteration runs.
 
 The kernel is traced again, with one loop in full, in three cases: a cut is found too late, after iterations were left
 out; the samples of the loop differ; or Python values around the loop change during it
@@ -74,24 +85,28 @@ class Samples:
     @property
     def lone(self) -> bool:
         """Tell whether only one period of iterations is traced at the start of a piece, before the iterations at its
-        end.
+        end, or none there.
 
         A period is one iteration, unless iterations alternate between several forms. With a single period, the Python
         values after an iteration can not be compared with the values after an earlier iteration of the same form.
         """
         return self.repeated and not self.closely
 
-    def positions(self, count: int, period: int = 1) -> tuple[int, ...]:
-        """Return the positions of the iterations to trace out of ``count``, if every ``period``-th iteration is alike."""
-        last = count - 1
+    def positions(self, count: int, period: int = 1, *, carries: bool = True) -> tuple[int, ...]:
+        """Return the positions of the iterations to trace out of ``count``, if every ``period``-th iteration is alike.
+
+        If ``carries`` is False, no iteration uses Python values of the iteration before, so that one period at the start
+        is enough.
+        """
+        last, once = count - 1, not self.closely and (self.repeated or not carries)
         if count < least(period):
             return tuple(range(count))
         if period > 1:
-            begun = 3 * period if self.closely else period if self.repeated else period + 1
+            begun = 3 * period if self.closely else period if once else period + 1
             return (*range(begun), *range(max(begun, _last(count, period)), count))
         if self.closely:
             return (0, 1, 2, last) if self.inner else tuple(sorted({0, 1, 2, count // 2, last}))
-        return (0, last) if self.repeated else (0, 1, last)
+        return (0, last) if once else (0, 1, last)
 
 
 class SampledLoop:
@@ -100,12 +115,24 @@ class SampledLoop:
     ``pieces`` are the pieces so far, in order. The last piece contains the running iteration.
     """
 
-    def __init__(self, count: int, site: Site, depth: int, samples: Samples) -> None:
+    def __init__(
+        self, count: int, site: Site, depth: int, samples: Samples, earlier: SampledLoop | None = None
+    ) -> None:
         self.count = count
         self.site = site
         self.depth = depth
         """Number of loops around this loop."""
         self.samples = samples
+        self.earlier = earlier
+        """The run of this loop, in an earlier iteration of a loop around it, that this run repeats; None if none is known."""
+        self.only_last = earlier is not None and earlier.advances_evenly
+        """True if only the last iterations of each piece are traced: one, or one of each turn."""
+        self.carries = True
+        """False if each iteration so far began with the Python values with which the loop began, those apart that the
+        iteration does not use.
+        """
+        self.inner: dict[int, list[SampledLoop]] = {}
+        """The runs of sampled loops directly inside of each traced iteration, by position."""
         self.now: int | None = None
         """The running iteration; None before the first iteration and after the last one."""
         self.pieces = [range(count)]
@@ -118,6 +145,29 @@ class SampledLoop:
         self._in_full = False
         self._skipped = False
         """True if an iteration of the running piece was not traced."""
+        if self.only_last and earlier is not None:
+            self.carries, self.period = earlier.carries, earlier.period
+            self._cuts = [piece.start for piece in earlier.pieces[1:]]
+            self.pieces = [range(self._end_of(0))]
+
+    @property
+    def advances_evenly(self) -> bool:
+        """Tell whether this run shows how index expressions advance in a run that repeats it."""
+        return not (self.carries or self._in_full)
+
+    def repeated(self, count: int, site: Site) -> SampledLoop | None:
+        """Return the run that a loop of ``count`` iterations at ``site``, which begins in the running iteration, repeats;
+        None if no earlier run is known.
+        """
+        now, begin = self._running, self.piece.start + (self._running - self.piece.start) % self.period
+        earlier = self.inner.get(begin) if self.is_repeated and begin != now else None
+        loop = self.earlier
+        while earlier is None and loop is not None:
+            earlier, loop = loop.inner.get(now), loop.earlier
+        number = len(self.inner.get(now, ()))
+        if earlier is None or number >= len(earlier) or (earlier[number].count, earlier[number].site) != (count, site):
+            return None
+        return earlier[number]
 
     @property
     def piece(self) -> range:
@@ -136,9 +186,10 @@ class SampledLoop:
         """Tell whether an earlier iteration of the running piece began with the same Python values as this iteration.
 
         The loops inside then repeat what they did in the earlier iteration. The answer is True from the third
-        iteration on; if iterations alternate with a period of ``p``, after the first ``p + 1`` iterations.
+        iteration on; if iterations alternate with a period of ``p``, after the first ``p + 1`` iterations. If the
+        iterations carry no values, it is True one iteration earlier.
         """
-        return self.now is not None and self.is_sampled and self.now > self.piece.start + self.period
+        return self.now is not None and self.is_sampled and self.now >= self.piece.start + self.period + self.carries
 
     @property
     def is_last(self) -> bool:
@@ -150,17 +201,17 @@ class SampledLoop:
     def following(self) -> int | None:
         """Return the next iteration to run; None after the last."""
         before, piece = self.now, self.piece
-        if before is None:
-            return 0
-        if before == piece[-1]:
-            if piece.stop == self.count:
-                return None
-            self.pieces.append(range(piece.stop, self._end_of(piece.stop)))
-            self._skipped = False
-            return piece.stop
-        after = (
-            next(p for p in self.samples.positions(len(piece), self.period) if piece.start + p > before) + piece.start
-        )
+        if before is None or before == piece[-1]:
+            if before is not None:
+                if piece.stop == self.count:
+                    return None
+                piece = range(piece.stop, self._end_of(piece.stop))
+                self.pieces.append(piece)
+            self._skipped, before = False, piece.start - 1
+        positions = self.samples.positions(len(piece), self.period, carries=self.carries)
+        if self.only_last and self.is_sampled:
+            positions = positions[-self.period :]
+        after = next(p for p in positions if piece.start + p > before) + piece.start
         self._skipped = self._skipped or after > before + 1
         return after
 

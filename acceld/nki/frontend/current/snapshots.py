@@ -18,7 +18,7 @@ import sys
 import typing
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from functools import partial
 from operator import is_
@@ -148,16 +148,19 @@ def changes(snapshots: list[tuple[int, Snapshot]]) -> bool:
     return list(numbers) != grown
 
 
-def snapshot(frame: FrameType | None, variable: str, starts: Sequence[int]) -> Snapshot:
+def snapshot(
+    frame: FrameType | None, variable: str, starts: Sequence[int], dead: Collection[str] = frozenset()
+) -> Snapshot:
     """Return a snapshot of the Python values that code in ``frame`` can reach, except the loop's own variable
-    ``variable``.
+    ``variable`` and the variables ``dead``, whose values decide nothing.
 
     ``starts`` has, for each iteration so far, the number of buffers at its start.
     """
     if frame is None:
         return (), ()
     walk = _Walk(starts)
-    walk.variables({**frame.f_locals, variable: ...})
+    seen = {name: one for name, one in frame.f_locals.items() if name not in dead and name != variable}
+    walk.variables({**seen, variable: ...})
     walk.module(frame.f_globals)
     walk.seen += _made_types()
     return tuple(walk.seen), tuple(walk.numbers)
