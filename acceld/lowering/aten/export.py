@@ -587,9 +587,9 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL, *, numbers: bool
     if where.endswith(".py") and not Path(where).is_file():
         raise NotLowered(f"there is no file {Path(where).absolute()}")
     text = Path(where).read_text("utf-8") if where.endswith(".py") else ""
-    if request.get("reduced"):
-        text = reduced(text, least, numbers=numbers)
     try:
+        if request.get("reduced"):
+            text = reduced(text, least, numbers=numbers)
         module = _loaded(where, text) if text else importlib.import_module(where)
         if not hasattr(module, name):
             classes = [
@@ -634,8 +634,11 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL, *, numbers: bool
 def _not_made(where: str, error: Exception) -> NotLowered:
     """Return the error for a module whose file ``where`` raised ``error``, with the line of the file."""
     own = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == where]
+    said: object = error
+    if isinstance(error, SyntaxError) and error.filename in (where, "<unknown>"):
+        own, said = [error.lineno], error.msg
     place = f"{where}:{own[-1]}" if own else where
-    return _NotMade(f"{place}: the module can not be made: {type(error).__name__}: {error}")
+    return _NotMade(f"{place}: the module can not be made: {type(error).__name__}: {said}")
 
 
 def _convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
