@@ -59,7 +59,11 @@ def main() -> int:
     if not given.table:
         done = _read(given.results)
         problems = [one for level in levels for one in _problems(given.folder, level)]
-        _run(given, [one for one in problems if _name(one) not in done and re.search(given.only, _name(one))])
+        try:
+            _run(given, [one for one in problems if _name(one) not in done and re.search(given.only, _name(one))])
+        except KeyboardInterrupt:
+            print("stopped; the same command goes on with the problem at which it was stopped", flush=True)
+            return 130
     _print(_read(given.results), levels)
     return 0
 

@@ -73,6 +73,13 @@ _VIEWS = frozenset(
     "permute t".split()
 )
 """Operators whose result has the values of their first operand."""
+_BY_STATISTICS = frozenset(
+    "batch_norm native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional cudnn_batch_norm "
+    "instance_norm".split()
+)
+"""Norms whose sixth operand is True if they take the statistics of their input: they then leave the fourth and fifth
+operands, the running mean and variance, unread.
+"""
 _SELECTING = frozenset(
     "index index_put _unsafe_index _unsafe_index_put index_select index_add index_copy index_fill gather take scatter "
     "scatter_add scatter_reduce embedding _embedding_bag _embedding_bag_forward_only one_hot cross_entropy_loss "
@@ -552,6 +559,8 @@ def _call(node: Any) -> Call:
     named = {key: _argument(one) for key, one in node.kwargs.items() if key not in skipped}
     line = _line(node.meta.get("stack_trace") or "")
     arguments = tuple(map(_argument, node.args))
+    if packet in _BY_STATISTICS and arguments[5] is True:
+        arguments = (*arguments[:3], None, None, *arguments[5:])
     return Call(node.name, packet, arguments, named, results, where, overload or "default", line)
 
 

@@ -453,6 +453,25 @@ assert not any(name.endswith("_") for _, names in found for name in names), foun
 
 
 @with_torch
+def test_a_norm_that_takes_the_statistics_of_its_input_has_no_running_ones() -> None:
+    run(
+        """
+import torch
+from acceld.lowering.aten.export import Subject, program_of
+x = torch.ones(4, 8, 5)
+norm = torch.nn.BatchNorm1d(8)
+for module, training, wanted in (
+    (norm, True, ["input", "weight", "bias"]),
+    (norm, False, ["input", "weight", "bias", "running_mean", "running_var"]),
+    (torch.nn.InstanceNorm1d(8, track_running_stats=True), True, ["input"]),
+):
+    found = [one.path for one in program_of(Subject("a norm", module.train(training), (x,))).inputs]
+    assert found == wanted, found
+"""
+    )
+
+
+@with_torch
 def test_extents_of_images_and_their_batch_are_reduced_whatever_they_are_called() -> None:
     run(
         "from acceld.lowering.aten.export import reduced\n"
