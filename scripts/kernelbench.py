@@ -189,7 +189,9 @@ def _answer(problems: Sequence[Path], api: str) -> None:
 def _outcome(found: ModuleReference | Refused, api: str) -> dict[str, Any]:
     """Return the result of one problem."""
     if isinstance(found, Refused):
-        return {"outcome": _kind(found.why, "wrong" if "differs" in found.why else "refused"), "why": found.why}
+        # An exception of another class than NotLowered is a defect of acceld, as is the end of its process.
+        defect = re.search(r"^\w+(Error|Exception): |^the process that records|differs from the module by", found.why)
+        return {"outcome": _kind(found.why, "wrong" if defect else "refused"), "why": found.why}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "problem"
         try:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from acceld.child import child
+from acceld.lowering.aten.requests import Refused
 from scripts import kernelbench
 from scripts.kernelbench import processor_seconds
 
@@ -53,3 +54,21 @@ def test_a_trial_that_is_stopped_ends_the_process_of_its_problems(
     answers.close()  # as a KeyboardInterrupt does
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+@pytest.mark.parametrize(
+    ("why", "outcome"),
+    [
+        ("at some.py:6: aten.special_bessel_j0 is not lowered", "refused"),
+        ("some.py:1: the module can not be made: ModuleNotFoundError: No module named 'einops'", "refused"),
+        ("the reference differs from the module by 0.1 on data: please report this", "wrong"),
+        ("KeyError: 'out'", "wrong"),
+        ("the process that records the module ended with exit code 1: Aborted", "wrong"),
+        (
+            "the process that records the module was ended by SIGKILL, as a system that runs out of memory does",
+            "out of memory",
+        ),
+    ],
+)
+def test_a_defect_is_not_counted_as_a_refusal(why: str, outcome: str) -> None:
+    assert kernelbench._outcome(Refused("a module", why), "nki") == {"outcome": outcome, "why": why}
