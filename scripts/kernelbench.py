@@ -59,6 +59,7 @@ def main() -> int:
     if not given.table:
         done = _read(given.results)
         problems = [one for level in levels for one in _problems(given.folder, level)]
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the process of the problems ends too
         try:
             _run(given, [one for one in problems if _name(one) not in done and re.search(given.only, _name(one))])
         except KeyboardInterrupt:
