@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,12 @@ def main() -> int:
     if not given.table:
         done = _read(given.results)
         problems = [one for level in levels for one in _problems(given.folder, level)]
-        _run(given, [one for one in problems if _name(one) not in done and re.search(given.only, _name(one))])
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the process of the problems ends too
+        try:
+            _run(given, [one for one in problems if _name(one) not in done and re.search(given.only, _name(one))])
+        except KeyboardInterrupt:
+            print("stopped; the same command goes on with the problem at which it was stopped", flush=True)
+            return 130
     _print(_read(given.results), levels)
     return 0
 
@@ -91,7 +96,7 @@ def _run(given: argparse.Namespace, problems: Sequence[Path]) -> None:
             print(f"{record['problem']}: {record['outcome']} ({record['seconds']} s) {record['why'][:150]}", flush=True)
 
 
-def _answers(given: argparse.Namespace, problems: Sequence[Path]) -> Iterator[dict[str, Any]]:
+def _answers(given: argparse.Namespace, problems: Sequence[Path]) -> Generator[dict[str, Any]]:
     """Yield the result of each problem, all from one process, up to the problem at which the process ends or is
     out of time.
     """
@@ -106,7 +111,9 @@ def _answers(given: argparse.Namespace, problems: Sequence[Path]) -> Iterator[di
             text=True,
             start_new_session=True,
         ) as process,
+        contextlib.ExitStack() as last,
     ):
+        last.callback(_end, process.pid)  # also if a person stops the trial: Ctrl-C does not reach another session
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write("".join(f"{one}\n" for one in problems))
         process.stdin.close()
@@ -122,7 +129,8 @@ def _answers(given: argparse.Namespace, problems: Sequence[Path]) -> Iterator[di
                 watch.join()
             seconds = round(time.monotonic() - began, 1)
             if line:
-                yield json.loads(line) | {"seconds": seconds}
+                used = processor_seconds(process.pid) - before
+                yield json.loads(line) | {"seconds": seconds, "processor_seconds": round(used, 1)}
                 continue
             told.seek(0)
             said = told.read().strip().splitlines()[-1:] or ["no message"]
@@ -143,8 +151,14 @@ def _end_at(process: int, limit: float, answered: threading.Event, late: threadi
     while not answered.wait(1.0):
         if processor_seconds(process) > limit:
             late.set()
-            os.killpg(process, signal.SIGKILL)
+            _end(process)
             return
+
+
+def _end(process: int) -> None:
+    """End a process and the group that it leads."""
+    with contextlib.suppress(ProcessLookupError):  # the group has ended
+        os.killpg(process, signal.SIGKILL)
 
 
 def processor_seconds(process: int) -> float:
@@ -176,7 +190,9 @@ def _answer(problems: Sequence[Path], api: str) -> None:
 def _outcome(found: ModuleReference | Refused, api: str) -> dict[str, Any]:
     """Return the result of one problem."""
     if isinstance(found, Refused):
-        return {"outcome": _kind(found.why, "wrong" if "differs" in found.why else "refused"), "why": found.why}
+        # An exception of another class than NotLowered is a defect of acceld, as is the end of its process.
+        defect = re.search(r"^\w+(Error|Exception): |^the process that records|differs from the module by", found.why)
+        return {"outcome": _kind(found.why, "wrong" if defect else "refused"), "why": found.why}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "problem"
         try:

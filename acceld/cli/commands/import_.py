@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +84,8 @@ def _kernelbench(source: Path, folder: Path, arguments: argparse.Namespace) -> i
 
     if not source.is_dir():
         raise UsageError(f"there is no folder {source}", hint="give a copy of KernelBench, or a folder of its problems")
-    files = [
-        one for one in sorted(source.rglob("*.py")) if "get_init_inputs" in one.read_text("utf-8", errors="replace")
-    ]
-    files = [one for one in files if (arguments.only or "") in one.stem]
+    files = [one for one in source.rglob("*.py") if "get_init_inputs" in one.read_text("utf-8", errors="replace")]
+    files = sorted((one for one in files if (arguments.only or "") in one.stem), key=_by_number)
     if not files:
         raise UsageError(f"{source} has no problem of KernelBench", hint="a problem is a .py file with get_init_inputs")
     names = {one: f"{one.parent.name}_{one.stem}".rstrip("_") for one in files}
@@ -97,26 +97,44 @@ def _kernelbench(source: Path, folder: Path, arguments: argparse.Namespace) -> i
     refused: list[dict[str, str]] = []
     # A problem runs as KernelBench runs it: in training mode, so that a batch norm takes the batch's statistics.
     requests = [ModuleRequest(f"{one}:Model", training=True, reduced=arguments.reduced) for one in files]
-    for file, found in zip(files, module_references(requests), strict=True):
-        name = names[file]
-        try:
-            if isinstance(found, Refused):
-                raise UsageError(found.why)
-            place = folder / name
-            lowered = write_module_workload(found, place, name=name)
-            made.append(str(place))
-            if not lowered.kernels:
-                refused.append({"case": name, "why": next(iter(lowered.refused.values()))})
-        except (UsageError, WorkloadError) as error:
-            refused.append({"case": name, "why": error.message})
-            say(f"{name}: {error.message}")
+    began = before = time.monotonic()
+    at = 0
+    try:
+        for at, (file, found) in enumerate(zip(files, module_references(requests), strict=True), 1):
+            name = names[file]
+            try:
+                if isinstance(found, Refused):
+                    raise UsageError(found.why)
+                place = folder / name
+                lowered = write_module_workload(found, place, name=name)
+                made.append(str(place))
+                what = f"a workload with kernels for {' and '.join(lowered.kernels)}"
+                if not lowered.kernels:
+                    what = "a workload without a kernel"
+                    refused.append({"case": name, "why": next(iter(lowered.refused.values()))})
+            except (UsageError, WorkloadError) as error:
+                refused.append({"case": name, "why": error.message})
+                what = f"no workload: {error.message}"
+            now = time.monotonic()
+            say(f"{at} of {len(files)}, {figures.elapsed(now - before)}: {name}: {what}")
+            before = now
+    except KeyboardInterrupt:
+        say(
+            f"{at} of {figures.many(len(files), 'problem')} tried, {figures.many(len(made), 'workload')} in {folder}; the same command continues"
+        )
+        raise
     if arguments.json:
         print_json({"workloads": made, "refused": refused})
     else:
         kernels = len(files) - len(refused)
         what = f"{figures.many(len(files), 'problem')}: {figures.many(len(made), 'workload')} in {folder}"
-        say(f"{what}, {kernels} with a lowered kernel")
+        say(f"{what}, {kernels} with a lowered kernel, in {figures.elapsed(before - began)}")
     return 1 if refused else 0
+
+
+def _by_number(file: Path) -> tuple[Path, int, str]:
+    """Return the key that sorts files by folder, then by the number with which a name begins: 2_B before 10_A."""
+    return file.parent, int((re.findall(r"^\d+", file.stem) or ["0"])[0]), file.stem
 
 
 def _workloads(summary: Path, folder: Path, arguments: argparse.Namespace) -> int:

@@ -73,6 +73,13 @@ _VIEWS = frozenset(
     "permute t".split()
 )
 """Operators whose result has the values of their first operand."""
+_BY_STATISTICS = frozenset(
+    "batch_norm native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional cudnn_batch_norm "
+    "instance_norm".split()
+)
+"""Norms whose sixth operand is True if they take the statistics of their input: they then leave the fourth and fifth
+operands, the running mean and variance, unread.
+"""
 _SELECTING = frozenset(
     "index index_put _unsafe_index _unsafe_index_put index_select index_add index_copy index_fill gather take scatter "
     "scatter_add scatter_reduce embedding _embedding_bag _embedding_bag_forward_only one_hot cross_entropy_loss "
@@ -552,6 +559,8 @@ def _call(node: Any) -> Call:
     named = {key: _argument(one) for key, one in node.kwargs.items() if key not in skipped}
     line = _line(node.meta.get("stack_trace") or "")
     arguments = tuple(map(_argument, node.args))
+    if packet in _BY_STATISTICS and arguments[5] is True:
+        arguments = (*arguments[:3], None, None, *arguments[5:])
     return Call(node.name, packet, arguments, named, results, where, overload or "default", line)
 
 
@@ -587,9 +596,9 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL, *, numbers: bool
     if where.endswith(".py") and not Path(where).is_file():
         raise NotLowered(f"there is no file {Path(where).absolute()}")
     text = Path(where).read_text("utf-8") if where.endswith(".py") else ""
-    if request.get("reduced"):
-        text = reduced(text, least, numbers=numbers)
     try:
+        if request.get("reduced"):
+            text = reduced(text, least, numbers=numbers)
         module = _loaded(where, text) if text else importlib.import_module(where)
         if not hasattr(module, name):
             classes = [
@@ -634,8 +643,11 @@ def subject_of(request: Mapping[str, Any], least: int = _SMALL, *, numbers: bool
 def _not_made(where: str, error: Exception) -> NotLowered:
     """Return the error for a module whose file ``where`` raised ``error``, with the line of the file."""
     own = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == where]
+    said: object = error
+    if isinstance(error, SyntaxError) and error.filename in (where, "<unknown>"):
+        own, said = [error.lineno], error.msg
     place = f"{where}:{own[-1]}" if own else where
-    return _NotMade(f"{place}: the module can not be made: {type(error).__name__}: {error}")
+    return _NotMade(f"{place}: the module can not be made: {type(error).__name__}: {said}")
 
 
 def _convert(module: torch.nn.Module, dtype: torch.dtype) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -171,11 +172,17 @@ def _answers(requests: Sequence[ModuleRequest], *, divide: bool = False) -> Iter
                     heard.seek(0)
                     last = heard.read().decode(errors="replace").strip().splitlines()[-1:]
                     said = last[0] if last else "no message"
-                    yield {
-                        "refused": f"the process that records the module ended with exit code {process.returncode}: {said}"
-                    }
+                    yield {"refused": f"the process that records the module {_ended(process.returncode)}: {said}"}
                     return
                 yield json.loads(line)
+
+
+def _ended(code: int) -> str:
+    """Return how a process ended, in words, by its return code, which is below zero if a signal ended it."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    return f"was ended by {name}{', as a system that runs out of memory does' if name == 'SIGKILL' else ''}"
 
 
 def _folders(requests: Sequence[ModuleRequest]) -> list[str]:

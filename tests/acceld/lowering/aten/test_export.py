@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from acceld.child import child
 from acceld.cli.main import main
 from acceld.cli.modules import write_module_workload
 from acceld.errors import UsageError
+from acceld.lowering.aten import requests
 from acceld.lowering.aten.requests import ModuleReference, ModuleRequest, Refused, module_references
 from acceld.workloads import load_workload
 
@@ -451,6 +453,25 @@ assert not any(name.endswith("_") for _, names in found for name in names), foun
 
 
 @with_torch
+def test_a_norm_that_takes_the_statistics_of_its_input_has_no_running_ones() -> None:
+    run(
+        """
+import torch
+from acceld.lowering.aten.export import Subject, program_of
+x = torch.ones(4, 8, 5)
+norm = torch.nn.BatchNorm1d(8)
+for module, training, wanted in (
+    (norm, True, ["input", "weight", "bias"]),
+    (norm, False, ["input", "weight", "bias", "running_mean", "running_var"]),
+    (torch.nn.InstanceNorm1d(8, track_running_stats=True), True, ["input"]),
+):
+    found = [one.path for one in program_of(Subject("a norm", module.train(training), (x,))).inputs]
+    assert found == wanted, found
+"""
+    )
+
+
+@with_torch
 def test_extents_of_images_and_their_batch_are_reduced_whatever_they_are_called() -> None:
     run(
         "from acceld.lowering.aten.export import reduced\n"
@@ -518,18 +539,64 @@ def test_import_of_kernelbench_goes_on_after_the_problems_that_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "level1").mkdir()
     for name in ("1_Twice", "2_Twice"):
-        (tmp_path / "level1" / f"{name}.py").write_text(
-            "import torch\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return 2.0 * x\n\n"
-            "def get_inputs():\n    return [torch.rand(4, 8)]\n\ndef get_init_inputs():\n    return []\n"
-        )
+        write_problem(tmp_path, name, "2.0 * x")
     assert main(["import", "kernelbench", "level1", "--only", "1_Twice"]) == 0
     before = (tmp_path / "workloads" / "level1_1_Twice" / "workload.toml").stat().st_mtime_ns
     capsys.readouterr()
     assert main(["import", "kernelbench", "level1"]) == 0
     told = capsys.readouterr().err
     assert "1 problem in workloads already; remove a workload's folder to import it again" in told
-    assert "1 problem: 1 workload in workloads, 1 with a lowered kernel" in told
+    assert "1 problem: 1 workload in workloads, 1 with a lowered kernel, in " in told
     assert (tmp_path / "workloads" / "level1_1_Twice" / "workload.toml").stat().st_mtime_ns == before
     assert (tmp_path / "workloads" / "level1_2_Twice").is_dir()
+
+
+@with_torch
+def test_import_of_kernelbench_tells_of_each_problem_in_the_order_of_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_problem(tmp_path, "10_Twice", "2.0 * x")
+    write_problem(tmp_path, "2_Killed", "__import__('os').kill(__import__('os').getpid(), 9)")
+    write_problem(tmp_path, "3_Broken", "2.0 * * x")
+    write_problem(tmp_path, "4_Rounded", "torch.linalg.inv(x[:, :4])")
+    assert main(["import", "kernelbench", "level1", "--reduced"]) == 1
+    told = capsys.readouterr().err
+    patterns = (
+        r"1 of 4, \d+ s: level1_2_Killed: no workload: .* was ended by SIGKILL, as a system that runs out of memory does",
+        r"2 of 4, \d+ s: level1_3_Broken: no workload: level1/3_Broken\.py:5: the module can not be made: SyntaxError: invalid syntax$",
+        r"3 of 4, \d+ s: level1_4_Rounded: no workload: .*linalg\.inv is not lowered",
+        r"4 of 4, \d+ s: level1_10_Twice: a workload with kernels for nki and nki_legacy$",
+        r"4 problems: 1 workload in workloads, 1 with a lowered kernel, in \d+ s$",
+    )
+    places = [re.search(one, told, re.MULTILINE) for one in patterns]
+    assert all(places), told
+    starts = [one.start() for one in places if one]
+    assert starts == sorted(starts), told
+
+
+def test_import_of_kernelbench_that_is_stopped_says_what_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(asked: Sequence[ModuleRequest]) -> Iterator[Refused]:
+        yield Refused(asked[0].module, "no")
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(requests, "module_references", stopped)
+    write_problem(tmp_path, "1_Twice", "2.0 * x")
+    write_problem(tmp_path, "2_Twice", "2.0 * x")
+    assert main(["import", "kernelbench", "level1"]) == 130
+    told = capsys.readouterr().err
+    assert "1 of 2, 0 s: level1_1_Twice: no workload: no\n" in told
+    assert "1 of 2 problems tried, 0 workloads in workloads; the same command continues\n" in told
+
+
+def write_problem(folder: Path, name: str, result: str) -> None:
+    """Write a problem of KernelBench's form, whose forward returns ``result``."""
+    (folder / "level1").mkdir(exist_ok=True)
+    (folder / "level1" / f"{name}.py").write_text(
+        f"import torch\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return {result}\n\n"
+        "def get_inputs():\n    return [torch.rand(4, 8)]\n\ndef get_init_inputs():\n    return []\n"
+    )
