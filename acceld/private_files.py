@@ -9,10 +9,12 @@ import pwd
 import stat
 from pathlib import Path
 
-from acceld.errors import UsageError
+from acceld.errors import AcceldError, UsageError
 
 NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
 """Errors of the system that say that this user may not read or write a file."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of the system that say that a disk, a quota or a limit leaves no room for a file."""
 
 
 def write_private(path: Path, text: str) -> None:
@@ -79,6 +81,16 @@ def no_access(error: OSError) -> UsageError:
     )
 
 
+def no_room(error: OSError) -> AcceldError:
+    """Return the error that says which file there is no room for, and what to do. ``error`` is one of NO_ROOM and names
+    the file.
+    """
+    return AcceldError(
+        f"no room for {os.fsdecode(error.filename)}: {error.strerror}",
+        hint="Make room on that disk, and give the command again. acceld clean removes data that acceld makes again.",
+    )
+
+
 def other_owner(path: Path) -> str:
     """Return the name of the owner of a path, or of its nearest folder that can be looked at; an empty text if this
     process's user is the owner.
@@ -86,11 +98,12 @@ def other_owner(path: Path) -> str:
     for place in (path, *path.parents):
         with contextlib.suppress(OSError):
             owner = place.stat().st_uid
-            return "" if owner == os.geteuid() else _user_name(owner)
+            return "" if owner == os.geteuid() else user_name(owner)
     return ""
 
 
-def _user_name(number: int) -> str:
+def user_name(number: int) -> str:
+    """Return the name of the user with this number; ``user 1000`` if the user has no name."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:  # a container's user often has no entry

@@ -34,6 +34,8 @@ from acceld.model import (
 from acceld.targets import SIMULATOR, Choice
 
 DETACHED = 130
+RUNS_SHOWN = 4
+"""Greatest number of runs that are named as those before a new run."""
 BACKEND_START_S = 900.0
 """Deadline in seconds for starting a device's backend."""
 
@@ -154,6 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             print(f"r{submitted['id']}")
             say(f"submitted; follow it with: acceld show r{submitted['id']}, or: acceld attach")
+            say_turn(client, submitted["id"])
         return 0
     return follow(home, client, submitted["id"], as_json=arguments.json)
 
@@ -333,11 +336,16 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
     """
     from acceld.cli.outcome import print_outcome
     from acceld.cli.progress import progress_for
+    from acceld.events import RunStateChanged
 
+    waits = say_turn(client, run_id)
     progress = progress_for(run_id)
     try:
         for event in client.follow(run_id, wait_s=1.0, lost=say):
             progress.update(event)
+            if waits and isinstance(event.data, RunStateChanged) and event.data.state is RunState.RUNNING:
+                say(f"r{run_id} begins")
+                waits = False
     except DaemonError as error:
         raise DaemonError(
             f"r{run_id} can not be followed: {error.message}",
@@ -362,6 +370,21 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
         say(f"r{run_id} is paused, and all its results are stored: acceld resume r{run_id} continues it")
         return int(result["exit_code"]) or 1
     return int(result["exit_code"])
+
+
+def say_turn(client: Client, run_id: int) -> bool:
+    """Say for which runs a run waits, and return True. Return False if the run does not wait for its turn."""
+    ahead: list[int] = client.get(f"/v1/runs/{run_id}")["steering"].get("ahead", [])
+    if not ahead:
+        return False
+    first = f"r{ahead[0]}"
+    runs = ", ".join(f"r{run}" for run in ahead[:RUNS_SHOWN])
+    more = f" and {len(ahead) - RUNS_SHOWN} more" if len(ahead) > RUNS_SHOWN else ""
+    say(
+        f"r{run_id} waits for its turn behind {runs}{more}: acceld show {first} says what {first} does, acceld cancel "
+        f"{first} ends it; daemon.runs sets how many runs search at the same time"
+    )
+    return True
 
 
 def write_best(home: Home, client: Client, result: dict[str, Any]) -> str | None:

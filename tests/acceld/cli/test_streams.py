@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
+import resource
 import shlex
 import subprocess
 import sys
@@ -179,3 +181,26 @@ def test_a_closed_stream_takes_all_output(closed: str, tmp_path: Path) -> None:
     ended = subprocess.run(["/bin/sh", "-c", program], check=False, cwd=tmp_path, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ("silu" in ended.stdout) == (">&-" not in closed.replace("2>&-", ""))
+
+
+def test_a_file_that_there_is_no_room_for_is_named(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/somewhere/log")
+
+    monkeypatch.setattr("acceld.cli.commands.runs.run", full)
+    assert main(["runs", "--no-pager"]) == 1
+    said = capsys.readouterr().err
+    assert "no room for /somewhere/log: No space left on device" in said and "Make room" in said
+
+
+def test_a_new_file_that_does_not_fit_is_not_left(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, before[1]))
+    try:
+        code = main(["apply", "r1", "-o", "new.py"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert code == 2 and "make room on the disk" in capsys.readouterr().err
+    assert not (here / "new.py").exists()

@@ -24,6 +24,7 @@ from acceld.model import Kernel, RunSpec, RunState, SearchParameters
 from acceld.store.changes.insights import write_insight
 from acceld.store.changes.runs import create_run, set_run_state, write_notice
 from acceld.store.database import Store
+from acceld.store.writer import Change
 from tests.acceld.daemon.conftest import serving
 from tests.store import records
 
@@ -163,6 +164,34 @@ async def test_a_paused_run_stays_paused_over_a_restart_and_keeps_its_pins(
         again = await client.send("POST", path, {"action": "resume"})
         assert again["run"]["steering"]["pinned"] == [row["best"]]
         assert (await ended(client, run["id"]))["state"] == "finished"
+
+
+async def test_a_full_disk_refuses_new_work_and_says_so(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acceld.daemon.service.STORAGE_S", 0.01)
+    async with serving(home) as (daemon, client):
+        run = (await client.send("POST", "/v1/runs", QUICK))["id"]
+        await ended(client, run)
+        writer = daemon.store.writer
+        writer.degraded = "database or disk is full"
+        for path, asked in (("/v1/runs", QUICK), (f"/v1/runs/{run}/actions", {"action": "note", "text": "x"})):
+            with pytest.raises(StoreError, match="database or disk is full.*nothing was changed"):
+                await client.send("POST", path, asked)
+        writer.degraded = ""
+        room, submit = asyncio.Event(), writer.submit
+
+        async def full(change: Change) -> Any:
+            writer.degraded = "database or disk is full"
+            await room.wait()
+            writer.degraded = ""
+            return await submit(change)
+
+        monkeypatch.setattr(writer, "submit", full)
+        with pytest.raises(StoreError, match="the run is not stored yet") as told:
+            await client.send("POST", "/v1/runs", QUICK)
+        assert "begins by itself" in told.value.hint
+        monkeypatch.setattr(writer, "submit", submit)
+        room.set()
+        assert (await ended(client, run + 1))["state"] == "finished"
 
 
 async def test_a_stopped_daemon_takes_its_runs_up_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
