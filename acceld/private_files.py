@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import pwd
+import resource
 import stat
 from pathlib import Path
 
@@ -15,6 +16,8 @@ NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
 """Errors of the system that say that this user may not read or write a file."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of the system that say that a disk, a quota or a limit leaves no room for a file."""
+TOO_MANY = (errno.EMFILE, errno.ENFILE)
+"""Errors of the system that say that too many files are open."""
 
 
 def write_private(path: Path, text: str) -> None:
@@ -68,6 +71,25 @@ def private_folder(folder: Path) -> bool:
     return True
 
 
+def unusable(error: OSError) -> AcceldError | None:
+    """Return the error that says which file this user may not use or there is no room for, or that too many files are
+    open, and what to do. Return None for an error of another kind, or one that names no file.
+    """
+    if error.errno in TOO_MANY:
+        return AcceldError(
+            f"this process may open {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} files, which is not enough",
+            hint="Raise the limit where acceld is started: ulimit -n 1024.",
+        )
+    if error.filename is None:
+        return None
+    if error.errno in NO_ROOM:
+        return AcceldError(
+            f"no room for {os.fsdecode(error.filename)}: {error.strerror}",
+            hint="Make room on that disk, and give the command again. acceld clean removes data that acceld makes again.",
+        )
+    return no_access(error) if error.errno in NO_ACCESS else None
+
+
 def no_access(error: OSError) -> UsageError:
     """Return the error that says which file or folder this user may not use, who owns it, and what to do.
 
@@ -78,16 +100,6 @@ def no_access(error: OSError) -> UsageError:
     return UsageError(
         f"no access to {os.fsdecode(error.filename)}: {error.strerror}",
         hint=f"{who} a place that you may use; --home DIR names another state folder.",
-    )
-
-
-def no_room(error: OSError) -> AcceldError:
-    """Return the error that says which file there is no room for, and what to do. ``error`` is one of NO_ROOM and names
-    the file.
-    """
-    return AcceldError(
-        f"no room for {os.fsdecode(error.filename)}: {error.strerror}",
-        hint="Make room on that disk, and give the command again. acceld clean removes data that acceld makes again.",
     )
 
 

@@ -19,7 +19,7 @@ from typing import NoReturn
 from acceld.cli.former import current_words
 from acceld.cli.streams import NOT_WRITTEN, outlive_reader, print_anything, print_no_more
 from acceld.errors import AcceldError, UsageError, did_you_mean
-from acceld.private_files import NO_ACCESS, NO_ROOM, no_access, no_room
+from acceld.private_files import unusable
 
 INTERRUPTED = 130
 _COLLECTED = 50_000
@@ -241,9 +241,9 @@ def _run(words: Sequence[str]) -> int:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except OSError as error:
-        if error.errno not in (*NO_ACCESS, *NO_ROOM) or error.filename is None:
+        refused = unusable(error)
+        if refused is None:
             raise
-        refused = no_access(error) if error.errno in NO_ACCESS else no_room(error)
         print(f"acceld {name}: {refused}", file=sys.stderr)
         return refused.exit_code
     except Exception as error:

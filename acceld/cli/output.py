@@ -35,13 +35,13 @@ def answer(arguments: argparse.Namespace, value: dict[str, Any], text: str) -> i
 
 
 def write_file(path: Path, text: str, *, mode: str = "w") -> None:
-    """Write ``text`` to a file that a person named. Raises UsageError if it can not be written; a new file (``mode`` is
-    ``x``) is then not left.
+    """Write ``text`` to a file that a person named. Raises UsageError if it can not be written; a new file is then not
+    left.
     """
-    made = False
+    is_new, opened = not path.exists(), False
     try:
         with path.open(mode, encoding="utf-8") as file:
-            made = mode == "x"
+            opened = True
             file.write(text)
     except FileExistsError as error:
         raise UsageError(f"{path} exists already; nothing was written", hint="give another name") from error
@@ -50,8 +50,8 @@ def write_file(path: Path, text: str, *, mode: str = "w") -> None:
             f"{path} can not be written: there is no folder {path.parent}", hint=f"mkdir -p {path.parent}"
         ) from error
     except OSError as error:
-        if made:
-            path.unlink()
+        if is_new and opened:
+            path.unlink(missing_ok=True)
         raise UsageError(
             f"{path} can not be written: {error.strerror}",
             hint=f"make room on the disk of {path.parent}, or give another path"

@@ -77,7 +77,7 @@ def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> tuple[int, l
             waiting, hangs = _Waiting(timeout_s), False
         waiting.look(
             f"the end of the daemon (pid {pid})"
-            + ("" if grace_s == 0 else "; running evaluations may finish, and acceld stop --now ends them at once"),
+            + ("; running evaluations may finish, and acceld stop --now ends them at once" if unfinished else ""),
             failed=f"the daemon (pid {pid}) has not ended within {timeout_s:g} s",
             hint=f"acceld stop --now, or as the last resort: kill -9 {pid} (nothing that was acknowledged is lost)",
         )
