@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
+import pwd
 import shutil
 import time
 from dataclasses import replace
@@ -166,6 +168,22 @@ async def test_a_paused_run_stays_paused_over_a_restart_and_keeps_its_pins(
         assert (await ended(client, run["id"]))["state"] == "finished"
 
 
+async def test_a_user_without_a_name_steers_a_run(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many containers have a user that ``/etc/passwd`` does not know, and no variable that names one."""
+
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    async with serving(home) as (_, client):
+        run = (await client.send("POST", "/v1/runs", QUICK))["id"]
+        await client.send("POST", f"/v1/runs/{run}/actions", {"action": "note", "text": "x"})
+        row = await client.get(f"/v1/runs/{run}")
+        assert [note["by"] for note in row["notes"]] == [f"user {os.geteuid()}"]
+
+
 async def test_a_full_disk_refuses_new_work_and_says_so(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acceld.daemon.service.STORAGE_S", 0.01)
     async with serving(home) as (daemon, client):
@@ -174,7 +192,7 @@ async def test_a_full_disk_refuses_new_work_and_says_so(home: Home, monkeypatch:
         writer = daemon.store.writer
         writer.degraded = "database or disk is full"
         for path, asked in (("/v1/runs", QUICK), (f"/v1/runs/{run}/actions", {"action": "note", "text": "x"})):
-            with pytest.raises(StoreError, match="database or disk is full.*nothing was changed"):
+            with pytest.raises(StoreError, match=r"database or disk is full.*, so nothing was changed"):
                 await client.send("POST", path, asked)
         writer.degraded = ""
         room, submit = asyncio.Event(), writer.submit
