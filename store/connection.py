@@ -92,11 +92,10 @@ def _logged(path: Path) -> bool:
     return log.exists() and log.stat().st_size > 0
 
 
-def refuse_damaged(path: Path) -> None:
-    """Raise StoreError if the write-ahead log of a killed process does not fit the database file.
+def refuse_without_log(path: Path) -> None:
+    """Raise StoreError if somebody deleted the write-ahead log of a killed process, but not the log's index.
 
-    This happens if the file was replaced, or if the log is torn or was deleted. The check opens the file
-    read-only, because a connection that may write would copy the log into the file when it closes.
+    Connections that only read check this too, because SQLite deletes the index when such a connection closes.
     """
     index = path.with_name(path.name + "-shm")
     log = path.with_name(path.name + "-wal")
@@ -106,6 +105,15 @@ def refuse_damaged(path: Path) -> None:
             hint=f"`acceld db restore FILE` replaces the database by a copy (copies lie in {path.parent / 'backups'}). To go on without "
             f"the newest changes, delete {index}.",
         )
+
+
+def refuse_damaged(path: Path) -> None:
+    """Raise StoreError if the write-ahead log of a killed process does not fit the database file.
+
+    This happens if the file was replaced, or if the log is torn or was deleted. The check opens the file
+    read-only, because a connection that may write would copy the log into the file when it closes.
+    """
+    refuse_without_log(path)
     if not _logged(path):
         return
     connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
@@ -177,6 +185,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
             f"there is no database at {path}",
             hint="Nothing has run in this state folder yet: start with acceld optimize WORKLOAD.",
         )
+    refuse_without_log(path)
     address = f"file:{quote(str(path.absolute()))}?mode=ro"
     wal = path.with_name(path.name + "-wal")
     if not os.access(path.parent, os.W_OK) and not wal.exists():

@@ -258,6 +258,9 @@ class Daemon:
             if await asyncio.to_thread(_inode, self.home.path) != inode:
                 self.stop(0.0, f"{self.home.path} was deleted")
                 return
+            if not await asyncio.to_thread(self.home.daemon_file.exists):
+                with contextlib.suppress(AcceldError):  # no room, or the folder is gone, too
+                    await asyncio.to_thread(self._listening)  # clients find the daemon by this file
             if self._runs.busy or self._clients or self._remeasuring:
                 self._touch()
             idle_s = time.monotonic() - self._touched

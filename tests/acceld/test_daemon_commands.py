@@ -21,9 +21,9 @@ from acceld import child
 from acceld.cli.commands.status import lines
 from acceld.cli.commands.stop import _serves, _Waiting, stop
 from acceld.cli.main import main
-from acceld.client import not_running
+from acceld.client import Client, not_running
 from acceld.daemon.process import allow_open_files, check_addresses
-from acceld.errors import DaemonError
+from acceld.errors import DaemonError, StoreError
 from acceld.home import DaemonLock, Home
 
 SDKS = ("aiohttp", "anthropic", "openai", "pydantic", "textual", "sqlite3", "sqlite_utils", "numpy", "rich", "asyncio")
@@ -89,6 +89,21 @@ def test_stop_says_stopped_of_a_daemon_that_ends_while_it_is_asked(
         raise not_running(home)
 
     monkeypatch.setattr("acceld.cli.commands.stop.Client", gone)
+    assert main(["stop"]) == 0
+    assert f"stopped (pid {started['pid']})" in capsys.readouterr().out
+
+
+def test_a_daemon_whose_history_can_not_be_read_is_stopped(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = json.loads(acceld(environment, "start", "--json"))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    def broken(*_: object, **__: object) -> None:
+        raise StoreError("the file is damaged")
+
+    monkeypatch.setattr(Client, "get", broken)
     assert main(["stop"]) == 0
     assert f"stopped (pid {started['pid']})" in capsys.readouterr().out
 

@@ -176,7 +176,7 @@ def test_a_log_that_was_deleted_after_a_kill_hides_no_loss(tmp_path: Path) -> No
     kill_writers(tmp_path, 1)
     log, index = (path.with_name(f"acceld.db-{end}") for end in ("wal", "shm"))
     log.unlink()
-    for use in (Store.open, vacuum):
+    for use in (Store.open, vacuum, connect_reader, check, Store.open):
         with pytest.raises(StoreError, match=r"acceld\.db-wal was deleted after a daemon was killed") as found:
             use(path)
         assert "acceld db restore FILE" in found.value.hint and str(index) in found.value.hint

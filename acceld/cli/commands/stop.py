@@ -11,7 +11,7 @@ from typing import Any
 from acceld.cli.arguments import add_json, amount
 from acceld.cli.output import answer, say
 from acceld.client import Client
-from acceld.errors import DaemonError
+from acceld.errors import DaemonError, StoreError
 from acceld.home import Home, find_home, process_start
 from acceld.model import RunState
 
@@ -55,7 +55,7 @@ def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> tuple[int, l
                 hint="--home DIR names the state folder of another daemon",
             )
         waiting.look(
-            f"a daemon that does not serve {home.path} yet, or no more",
+            f"a daemon that starts or ends in {home.path}",
             failed=f"a daemon holds {home.path}, and has not begun to serve it within {timeout_s:g} s",
             hint="acceld logs shows what the daemon does",
         )
@@ -85,8 +85,11 @@ def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> tuple[int, l
 
 
 def _unfinished(client: Client) -> list[int]:
-    """Return the ids of the runs that the next daemon continues."""
-    listed = client.get("/v1/runs", state="queued,running", limit=500)["runs"]
+    """Return the ids of the runs that the next daemon continues; an empty list if the history can not be read."""
+    try:
+        listed = client.get("/v1/runs", state="queued,running", limit=500)["runs"]
+    except StoreError:
+        return []
     return sorted(one["id"] for one in listed if one["state"] in (RunState.QUEUED, RunState.RUNNING))
 
 

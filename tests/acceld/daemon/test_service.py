@@ -17,6 +17,7 @@ import aiohttp
 import pytest
 
 from acceld.cli.commands.status import lines
+from acceld.client import not_running
 from acceld.daemon import interruption, steering
 from acceld.errors import AcceldError, DaemonError, StoreError, UsageError
 from acceld.events import CandidateEvaluated, InsightChanged, RunStateChanged
@@ -284,6 +285,18 @@ async def test_a_daemon_whose_state_folder_is_deleted_ends_itself(home: Home) ->
             await daemon._stop.wait()
         assert "was deleted" in daemon._stop_reason
     assert not home.path.exists()
+
+
+async def test_a_daemon_whose_file_is_deleted_writes_the_file_again(home: Home) -> None:
+    async with serving(home):
+        told = await asyncio.to_thread(home.daemon)
+        await asyncio.to_thread(home.daemon_file.unlink)
+        with pytest.raises(DaemonError, match="starts or ends"):
+            raise not_running(home)
+        async with asyncio.timeout(300):
+            while (again := await asyncio.to_thread(home.daemon)) is None:  # noqa: ASYNC110  a file tells nobody
+                await asyncio.sleep(0.05)
+        assert told is not None and again["pid"] == told["pid"]
 
 
 async def test_a_server_that_stops_leaves_the_socket_of_the_next_one(home: Home) -> None:
