@@ -90,6 +90,22 @@ def test_a_run_that_begins_at_once_says_nothing_of_turns(
     assert "turn" not in capsys.readouterr().err
 
 
+def test_what_the_daemon_waits_for_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Waiting:
+        texts: tuple[str, ...] = ()
+
+        def get(self, path: str) -> dict[str, tuple[str, ...]]:
+            return {"waits_for": self.texts}
+
+    client, said = Waiting(), list[str]()
+    monkeypatch.setattr(optimize, "say", said.append)
+    monkeypatch.setattr(optimize, "WAITS_S", -1.0)
+    waits = optimize._Waits(client)  # type: ignore[arg-type]
+    for client.texts in ((), ("no host yet",), ("no host yet",), ("the disk is full",)):
+        waits.look()
+    assert said == ["the daemon waits: no host yet", "the daemon waits: the disk is full"]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
