@@ -319,7 +319,7 @@ async def test_a_data_set_waits_while_the_disk_has_no_room_and_the_statistics_sa
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str, why: str
 ) -> None:
     found, root = load_workload(WORKLOADS / "st_matmul"), tmp_path / "datasets"
-    room = asyncio.Event()
+    room = asyncio.Event()  # each case has a seed of its own, because data sets are kept for all tests
     make, begin = Jail, datasets.begin
 
     def jail(**limits: Any) -> Any:
@@ -339,7 +339,7 @@ async def test_a_data_set_waits_while_the_disk_has_no_room_and_the_statistics_sa
     await children.start()
 
     async def use() -> Path:
-        async with children.data_set(found, "own", 1) as data:
+        async with children.data_set(found, "own", len(full)) as data:
             assert isinstance(data, datasets.DataSet)
             return data.folder
 
