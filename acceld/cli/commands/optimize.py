@@ -376,7 +376,7 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
 
 
 class _Waits:
-    """What the daemon waits for, such as room on a disk or the first host of a fleet."""
+    """Tell a person what the daemon waits for, such as room on a disk or the first host of a fleet."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

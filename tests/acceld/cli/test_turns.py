@@ -1,4 +1,4 @@
-"""What a person is told of a run that waits for its turn, and of a best kernel that is printed."""
+"""Messages about a run that waits for its turn, and about a best kernel that is printed."""
 
 from __future__ import annotations
 
