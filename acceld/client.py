@@ -5,7 +5,6 @@ starts quickly.
 from __future__ import annotations
 
 import http.client
-import itertools
 import json
 import socket
 import time
@@ -176,22 +175,33 @@ class Client:
             after = max([after, *(event["seq"] for event in page["events"])])
             yield page["events"]
 
-    def follow(self, run: int, wait_s: float, lost: Callable[[str], None] | None = None) -> Iterator[Event]:
+    def follow(
+        self,
+        run: int,
+        wait_s: float,
+        lost: Callable[[str], None] | None = None,
+        quiet: Callable[[], None] = lambda: None,
+    ) -> Iterator[Event]:
         """Yield all events of a run in order, and stop after the event by which the run ended or paused itself.
-        ``lost`` is as for :meth:`pages`.
+        ``lost`` is as for :meth:`pages`. ``quiet`` is called whenever ``wait_s`` seconds have passed without an event.
         """
         from acceld.events import RunStateChanged, event_of
 
-        for row in itertools.chain.from_iterable(self.pages(0, run, wait_s, lost)):
-            event = event_of(row)
-            yield event
-            match event.data:
-                case RunStateChanged(state, message) if state.ended or waits_for_remedy(state, message):
-                    return
+        for page in self.pages(0, run, wait_s, lost):
+            if not page:
+                quiet()
+            for row in page:
+                event = event_of(row)
+                yield event
+                match event.data:
+                    case RunStateChanged(state, message) if state.ended or waits_for_remedy(state, message):
+                        return
 
 
 def not_running(home: Home) -> DaemonError:
     """Return the error that says that no daemon serves a state folder."""
+    if home.is_served():
+        return DaemonError(f"a daemon of {home.path} starts or ends", hint="give the command again in a few seconds")
     return DaemonError(f"no daemon runs for {home.path}", hint="start one with: acceld start")
 
 

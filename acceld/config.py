@@ -510,7 +510,7 @@ class DevicesConfig:
 class DaemonConfig:
     """The daemon, the background process that runs searches."""
 
-    runs: int = _key(2, "Runs that are active at the same time. Further runs wait.")
+    runs: int = _key(2, "Runs that search at the same time. Further runs wait. Paused runs do not count.")
     idle_exit_s: float = _key(
         600.0,
         "Seconds without a run and without a client after which a daemon that a command started ends by itself. A "

@@ -131,7 +131,7 @@ class Home:
             with self._making():
                 self._own()
                 ignore = self.path / IGNORE
-                if not ignore.exists():
+                if not (ignore.exists() and ignore.stat().st_size):  # a full disk leaves an empty file
                     ignore.write_text("*\n")
             for folder in (self.log_file.parent, self.backups):
                 folder.mkdir(mode=0o700, exist_ok=True)

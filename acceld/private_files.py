@@ -6,13 +6,18 @@ import contextlib
 import errno
 import os
 import pwd
+import resource
 import stat
 from pathlib import Path
 
-from acceld.errors import UsageError
+from acceld.errors import AcceldError, UsageError
 
 NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
 """Errors of the system that say that this user may not read or write a file."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of the system that say that a disk, a quota or a limit leaves no room for a file."""
+TOO_MANY = (errno.EMFILE, errno.ENFILE)
+"""Errors of the system that say that too many files are open."""
 
 
 def write_private(path: Path, text: str) -> None:
@@ -66,6 +71,25 @@ def private_folder(folder: Path) -> bool:
     return True
 
 
+def unusable(error: OSError) -> AcceldError | None:
+    """Return the error that says which file this user may not use or there is no room for, or that too many files are
+    open, and what to do. Return None for an error of another kind, or one that names no file.
+    """
+    if error.errno in TOO_MANY:
+        return AcceldError(
+            f"this process may open {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} files, which is not enough",
+            hint="Raise the limit where acceld is started: ulimit -n 1024.",
+        )
+    if error.filename is None:
+        return None
+    if error.errno in NO_ROOM:
+        return AcceldError(
+            f"no room for {os.fsdecode(error.filename)}: {error.strerror}",
+            hint="Make room on that disk, and give the command again. acceld clean removes data that acceld makes again.",
+        )
+    return no_access(error) if error.errno in NO_ACCESS else None
+
+
 def no_access(error: OSError) -> UsageError:
     """Return the error that says which file or folder this user may not use, who owns it, and what to do.
 
@@ -86,11 +110,12 @@ def other_owner(path: Path) -> str:
     for place in (path, *path.parents):
         with contextlib.suppress(OSError):
             owner = place.stat().st_uid
-            return "" if owner == os.geteuid() else _user_name(owner)
+            return "" if owner == os.geteuid() else user_name(owner)
     return ""
 
 
-def _user_name(number: int) -> str:
+def user_name(number: int) -> str:
+    """Return the name of the user with this number; ``user 1000`` if the user has no name."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:  # a container's user often has no entry

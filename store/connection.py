@@ -56,6 +56,21 @@ class WriterLock:
         os.close(self._descriptor)
 
 
+def _is_locked(path: Path) -> bool:
+    """Tell whether a process holds the lock of the database."""
+    try:
+        descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _cannot_write(path: Path, error: OSError) -> StoreError:
     return StoreError(
         f"can not write {path.parent}: {error.strerror}",
@@ -92,20 +107,34 @@ def _logged(path: Path) -> bool:
     return log.exists() and log.stat().st_size > 0
 
 
+def refuse_without_log(path: Path, *, holds_lock: bool) -> None:
+    """Raise StoreError if somebody deleted the write-ahead log, but not the log's index. ``holds_lock`` says that the
+    caller holds the :class:`WriterLock`.
+
+    Connections that only read check this too: they would begin a log of their own, and delete the index when they close.
+    """
+    index = path.with_name(path.name + "-shm")
+    log = path.with_name(path.name + "-wal")
+    if path.exists() and index.exists() and not log.exists():  # SQLite deletes the index before the log
+        if not holds_lock and _is_locked(path):
+            raise StoreError(
+                f"{log} was deleted while a daemon uses {path.name}",
+                hint="acceld stop ends the daemon, which writes all changes into the file. Delete nothing else.",
+            )
+        raise StoreError(
+            f"{log} was deleted after a daemon was killed, so the newest changes are missing in {path.name}",
+            hint=f"`acceld db restore FILE` replaces the database by a copy (copies lie in {path.parent / 'backups'}). To go on without "
+            f"the newest changes, delete {index}.",
+        )
+
+
 def refuse_damaged(path: Path) -> None:
     """Raise StoreError if the write-ahead log of a killed process does not fit the database file.
 
     This happens if the file was replaced, or if the log is torn or was deleted. The check opens the file
     read-only, because a connection that may write would copy the log into the file when it closes.
     """
-    index = path.with_name(path.name + "-shm")
-    log = path.with_name(path.name + "-wal")
-    if path.exists() and index.exists() and not log.exists():  # SQLite deletes the index before the log
-        raise StoreError(
-            f"{log} was deleted after a daemon was killed, so the newest changes are missing in {path.name}",
-            hint=f"`acceld db restore FILE` replaces the database by a copy (copies lie in {path.parent / 'backups'}). To go on without "
-            f"the newest changes, delete {index}.",
-        )
+    refuse_without_log(path, holds_lock=True)
     if not _logged(path):
         return
     connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
@@ -177,6 +206,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
             f"there is no database at {path}",
             hint="Nothing has run in this state folder yet: start with acceld optimize WORKLOAD.",
         )
+    refuse_without_log(path, holds_lock=False)
     address = f"file:{quote(str(path.absolute()))}?mode=ro"
     wal = path.with_name(path.name + "-wal")
     if not os.access(path.parent, os.W_OK) and not wal.exists():

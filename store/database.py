@@ -27,7 +27,7 @@ from acceld.events import Event
 from acceld.store.connection import WriterLock, connect_writer, opening_error, refuse_emptied
 from acceld.store.hub import Hub
 from acceld.store.reader import Readers
-from acceld.store.reads.records import last_seq, load_events
+from acceld.store.reads.records import last_seq, load_events, newest_at
 from acceld.store.schema.migrations import migrate
 from acceld.store.writer import Transaction, Writer
 
@@ -46,7 +46,7 @@ class Store:
         self._lock = lock
         self._readers = Readers(path)
         self.hub = Hub(self._events_after, last_seq(connection))
-        self.writer = Writer(path, connection, self.hub.publish, **writer_options)
+        self.writer = Writer(path, connection, self.hub.publish, newest_at=newest_at(connection), **writer_options)
 
     @classmethod
     def open(

@@ -34,6 +34,10 @@ GROUP = 64
 RETRY_S = 1.0
 _WRONG_S = 24 * 3600.0
 """A clock that is set back by at least so many seconds was wrong before: its new time is believed at once."""
+_CATCH_UP = 0.9
+"""Seconds that pass in the history for each second while the clock, set back, catches up. So a span that is measured
+meanwhile is a tenth too short, not 0.
+"""
 _PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
 """SQLite's primary result codes for errors that may go away, such as a full disk."""
 
@@ -126,6 +130,7 @@ class Writer:
         reserve: Path | None = None,
         reserve_bytes: int = 0,
         redact: Callable[[str], str] | None = None,
+        newest_at: float = 0.0,
     ) -> None:
         self._path = path
         self._connection = connection
@@ -139,8 +144,8 @@ class Writer:
         self.degraded = ""
         """Error because of which nothing can be written at the moment; empty if writing works."""
         self.commits = 0
-        self._last = 0.0
-        """Time of the last change, in seconds since the epoch."""
+        self._last, self._ticks = newest_at, time.monotonic()
+        """Time of the last change, in seconds since the epoch and by the monotonic clock."""
         self._thread = threading.Thread(target=self._work, name="acceld-store", daemon=True)
         self._thread.start()
 
@@ -256,13 +261,16 @@ class Writer:
         return events
 
     def _now(self) -> float:
-        """Return the time of a change, in seconds since the epoch. If the clock was set back by less than a day, return the
-        time of the last change until the clock has caught up, because nothing may end before it started.
+        """Return the time of a change, in seconds since the epoch.
+
+        Nothing may end before it started. So if the clock was set back by less than a day, the time goes on from that of
+        the last change, at the rate ``_CATCH_UP``, until the clock has caught up.
         """
-        now = time.time()
-        if not 0.0 < self._last - now < _WRONG_S:
-            self._last = now
-        return self._last
+        now, ticks = time.time(), time.monotonic()
+        if 0.0 < self._last - now < _WRONG_S:
+            now = max(now, self._last + _CATCH_UP * (ticks - self._ticks))
+        self._last, self._ticks = now, ticks
+        return now
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:

@@ -112,8 +112,7 @@ class Places:
 
     def _inside(self, text: str) -> Path:
         try:
-            path = Path(text)
-            found = (path if path.is_absolute() else self.roots[0] / path).resolve()
+            found = self._start(Path(text)).resolve()
         except (ValueError, OSError, RuntimeError) as error:
             raise UsageError(
                 f"{text[:200]!r} can not be used as a path: {error}",
@@ -124,6 +123,17 @@ class Places:
         raise UsageError(
             f"{text[:200]!r} is outside of the folders that you may use",
             hint=f"paths must lie below {self._named()}; the server's user can open more folders",
+        )
+
+    def _start(self, path: Path) -> Path:
+        """Return a path as an absolute path. A relative path counts from the first root, or from the current folder if
+        that folder is outside of the roots and the path leads into a root.
+        """
+        if path.is_absolute() or (self.roots[0] / path).exists():
+            return self.roots[0] / path
+        here = Path.cwd().resolve()
+        return (
+            here / path if not self._is_open(here) and self._is_open((here / path).resolve()) else self.roots[0] / path
         )
 
     def _is_open(self, path: Path) -> bool:

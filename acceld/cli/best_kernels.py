@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from acceld import figures
@@ -12,6 +15,7 @@ from acceld.cli.connect import reading, run_named
 from acceld.cli.output import say
 from acceld.errors import UsageError
 from acceld.gains import Verdict, judged
+from acceld.parsing import parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +40,22 @@ class BestKernel:
         )
         gained = figures.gained(run["speedup"], self.verdict, run["tie_band"])
         say(f"c{run['best']} of r{run['id']}: {latency}, {gained} over the baseline")
+        if run["ended_at"] is None:
+            say(f"r{run['id']} has not ended ({run['state']}): this is its best kernel so far")
         if self.verdict is None or not self.verdict.worth_applying:
             own = "this kernel is the baseline itself" if run["best"] == run["baseline"] else "this speed-up is no win"
             say(f"{own}; acceld show r{run['id']} says why, and what to try next")
+
+    def say_needs(self) -> None:
+        """Print which modules of its own package the kernel imports, because its text runs only beside these modules."""
+        kernel = self.candidate
+        if kernel["closure"] and _imports_own(kernel["text"], kernel["closure"]):
+            modules = ", ".join(name for name in sorted(kernel["closure"]) if not name.endswith("__init__.py"))
+            file = kernel["filename"]
+            say(
+                f"c{self.run['best']} imports modules of its own package ({modules}), so this text runs only in the place of "
+                f"{file}: acceld apply r{self.run['id']} {file} writes it there, and keeps a copy of the former text"
+            )
 
     def record(self) -> dict[str, Any]:
         """Return the fields that ``--json`` prints about the kernel."""
@@ -54,6 +71,17 @@ class BestKernel:
             "source": self.run["source"],
             "text": self.candidate["text"],
         }
+
+
+def _imports_own(text: str, closure: Iterable[str]) -> bool:
+    """Tell whether a kernel's text imports a module of its closure. ``closure`` has the modules' paths."""
+    own = {Path(name).with_suffix("").parts[0] for name in closure}
+    for node in ast.walk(parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").partition(".")[0] in own):
+            return True
+        if isinstance(node, ast.Import) and any(one.name.partition(".")[0] in own for one in node.names):
+            return True
+    return False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

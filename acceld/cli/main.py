@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from acceld.cli.former import current_words
-from acceld.cli.streams import NO_ROOM, outlive_reader, print_anything, print_no_more
+from acceld.cli.streams import NOT_WRITTEN, outlive_reader, print_anything, print_no_more
 from acceld.errors import AcceldError, UsageError, did_you_mean
-from acceld.private_files import NO_ACCESS, no_access
+from acceld.private_files import unusable
 
 INTERRUPTED = 130
 _COLLECTED = 50_000
@@ -192,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_no_more()
         return 0
     except OSError as error:
-        if error.errno not in NO_ROOM or error.filename is not None:
+        if error.errno not in NOT_WRITTEN or error.filename is not None:
             raise
         print_no_more()
         print(f"acceld {words[0]}: its output can not be written: {error.strerror}", file=sys.stderr)
@@ -241,9 +241,9 @@ def _run(words: Sequence[str]) -> int:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except OSError as error:
-        if error.errno not in NO_ACCESS or error.filename is None:
+        refused = unusable(error)
+        if refused is None:
             raise
-        refused = no_access(error)
         print(f"acceld {name}: {refused}", file=sys.stderr)
         return refused.exit_code
     except Exception as error:

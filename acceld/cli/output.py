@@ -12,6 +12,7 @@ from typing import Any
 
 from acceld.cli.streams import writes_unicode
 from acceld.errors import UsageError
+from acceld.private_files import NO_ROOM
 
 JSON_VERSION = 1
 """Version of every ``--json`` answer. The version grows when a key is removed or changes its meaning."""
@@ -34,9 +35,13 @@ def answer(arguments: argparse.Namespace, value: dict[str, Any], text: str) -> i
 
 
 def write_file(path: Path, text: str, *, mode: str = "w") -> None:
-    """Write ``text`` to a file that a person named. Raise UsageError if it can not be written."""
+    """Write ``text`` to a file that a person named. Raise UsageError if it can not be written; a new file is then not
+    left.
+    """
+    is_new, opened = not path.exists(), False
     try:
         with path.open(mode, encoding="utf-8") as file:
+            opened = True
             file.write(text)
     except FileExistsError as error:
         raise UsageError(f"{path} exists already; nothing was written", hint="give another name") from error
@@ -45,7 +50,14 @@ def write_file(path: Path, text: str, *, mode: str = "w") -> None:
             f"{path} can not be written: there is no folder {path.parent}", hint=f"mkdir -p {path.parent}"
         ) from error
     except OSError as error:
-        raise UsageError(f"{path} can not be written: {error.strerror}", hint="give another path") from error
+        if is_new and opened:
+            path.unlink(missing_ok=True)
+        raise UsageError(
+            f"{path} can not be written: {error.strerror}",
+            hint=f"make room on the disk of {path.parent}, or give another path"
+            if error.errno in NO_ROOM
+            else "give another path",
+        ) from error
 
 
 def print_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:

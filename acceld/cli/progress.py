@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from acceld import figures
 from acceld.events import BeamSelected, BestChanged, CandidateStarted, Event, Notice, Tuning
+from acceld.model import RunState
 from acceld.tui.state import RunView
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ def progress_line(run: RunView, now: float = 0.0) -> str:
     parts = [f"iteration {run.iteration}/{run.iterations}", figures.counted(run.evaluated) or "no candidates yet"]
     if doing := run.doing(now):
         parts.append(doing)
+    elif run.state is RunState.QUEUED and not run.candidates:
+        parts.append("waits for its turn")
     elif run.waiting and not run.ended:
         parts.append(f"{run.waiting} waiting")
     if run.best is not None:

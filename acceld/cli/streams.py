@@ -9,6 +9,8 @@ import os
 import sys
 from typing import Any, TextIO
 
+from acceld.private_files import NO_ROOM
+
 NEAREST = "nearest"
 """Name of the error handler that prints a similar character where the encoding lacks one."""
 SIMILAR = str.maketrans(
@@ -25,7 +27,7 @@ def _nearest(error: UnicodeError) -> tuple[str, int]:
     return "".join(one if one.isascii() else "?" for one in similar), error.end
 
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+NOT_WRITTEN = (*NO_ROOM, errno.EIO)
 """Error numbers with which a write of output fails because a disk is full, a limit is reached or a device is gone."""
 
 

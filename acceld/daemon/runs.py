@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -39,8 +40,61 @@ SearchMaker = Callable[[Run, RunControl], Awaitable[Searching]]
 """Builds the search of a run. Raises AcceldError if the search can not be built."""
 
 
+class _Places:
+    """The places of runs that search at the same time. Other runs wait for a place in order of arrival."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._taken: dict[int, None] = {}
+        self._line: dict[int, asyncio.Future[None]] = {}
+
+    def take_now(self, run: int) -> bool:
+        """Return True if the run has a place, or gets one without a wait."""
+        if run not in self._taken and self._free:
+            self._free -= 1
+            self._taken[run] = None
+        return run in self._taken
+
+    async def take(self, run: int) -> None:
+        """Wait until the run has a place."""
+        if self.take_now(run):
+            return
+        self._line[run] = turn = asyncio.get_running_loop().create_future()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._line.pop(run, None)
+            self.give_back(run)
+            raise
+
+    def give_back(self, run: int) -> None:
+        """Give a run's place to the next run. Do nothing if the run has no place."""
+        if run not in self._taken:
+            return
+        del self._taken[run]
+        while self._line:
+            following = next(iter(self._line))
+            turn = self._line.pop(following)
+            if not turn.done():  # a run that was just taken out of the line has a cancelled turn
+                self._taken[following] = None
+                turn.set_result(None)
+                return
+        self._free += 1
+
+    def ahead(self, run: int) -> tuple[list[int], list[int]]:
+        """Return the runs that have a place, and the runs that get a place before this run. Both are empty if the run
+        does not wait for a place.
+        """
+        if run not in self._line:
+            return [], []
+        return list(self._taken), list(itertools.takewhile(lambda one: one != run, self._line))
+
+
 class RunQueue:
-    """The runs that search or wait. Their tasks belong to the given task group."""
+    """The runs that search or wait. Their tasks belong to the given task group.
+
+    A paused run gives its place to the next run. When it is resumed, it waits for a place again.
+    """
 
     def __init__(
         self, store: Store, make: SearchMaker, tasks: asyncio.TaskGroup, *, at_once: int, changed: Callable[[], None]
@@ -48,10 +102,14 @@ class RunQueue:
         self._store = store
         self._make = make
         self._tasks = tasks
-        self._places = asyncio.Semaphore(at_once)
+        self._places = _Places(at_once)
         self._changed = changed
         self._controls: dict[int, RunControl] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
+        self._searching: set[int] = set()
+        """Runs that got a place and began to search. They may have given it back, because they pause."""
+        self._returning: dict[int, asyncio.Task[None]] = {}
+        """Tasks of searches that were paused and resumed, and wait for a place."""
         self._stopping = False
 
     @property
@@ -69,6 +127,15 @@ class RunQueue:
     def asked(self, run: int) -> RunControl | None:
         """Return the same record for a run whose last decision is made too, until the run's end is stored."""
         return self._controls.get(run)
+
+    def ahead(self, run: int) -> list[int]:
+        """Return the runs for which a run waits, those that search first; [] for a run that does not wait for its turn."""
+        taken, line = self._places.ahead(run)
+        return [*taken, *(one for one in line if one in self._returning or not self._is_paused(one))]
+
+    def _is_paused(self, run: int) -> bool:
+        control = self._controls.get(run)
+        return control is None or not control.running.is_set()
 
     async def take_up(self, run: int) -> None:
         """Put a run at the end of the queue, to begin or to continue."""
@@ -89,8 +156,11 @@ class RunQueue:
         """
         control = self._going(run)
         control.pause()
+        self._stop_returning(run)
         if not at_once:
             await self._paused(run)
+            if not control.running.is_set():
+                self._places.give_back(run)
         elif control.settled.is_set():
             await self._end_work(run)
         else:
@@ -129,9 +199,15 @@ class RunQueue:
             raise ConflictError(f"r{run} has ended ({record.state})", hint="Start a new run: acceld optimize.")
         control = self._controls.get(run)
         if control is not None and not control.running.is_set():
-            started = record.started_at is not None
-            await self._store.change(set_run_state, run, RunState.RUNNING if started else RunState.QUEUED)
-            control.resume()
+            if run in self._returning:
+                return
+            waits = run in self._searching and not self._places.take_now(run)
+            goes_on = run in self._searching and not waits
+            if waits:
+                self._returning[run] = self._tasks.create_task(self._return(run, control), name=f"r{run} resumes")
+            await self._store.change(set_run_state, run, RunState.RUNNING if goes_on else RunState.QUEUED)
+            if not waits:
+                control.resume()
         elif control is None:
             await self._store.change(set_run_state, run, RunState.QUEUED)
             await self.take_up(run)
@@ -161,8 +237,9 @@ class RunQueue:
     def hold(self) -> None:
         """Stop every run before its next step, because the daemon will stop."""
         self._stopping = True
-        for control in self._controls.values():
+        for run, control in self._controls.items():
             control.pause()
+            self._stop_returning(run)
 
     async def stop(self) -> None:
         """Cancel the tasks that still run. The store is not changed, so the next daemon continues the runs."""
@@ -181,14 +258,14 @@ class RunQueue:
     async def _go(self, run: int) -> None:
         control = self._controls[run]
         try:
-            await control.running.wait()
-            async with self._places:
-                record = await self._store.read(load_run, run)
-                if record.state.ended or self._stopping:
-                    return
-                search = await self._make(record, control)
-                state = await search.run()
-                log.info("r%d %s", run, state)
+            await self._turn(run, control)
+            record = await self._store.read(load_run, run)
+            if record.state.ended or self._stopping:
+                return
+            self._searching.add(run)
+            search = await self._make(record, control)
+            state = await search.run()
+            log.info("r%d %s", run, state)
         except asyncio.CancelledError:
             if not self._stopping and asyncio.current_task() is not None:
                 log.info("r%d was taken out of the queue", run)
@@ -199,9 +276,36 @@ class RunQueue:
         except Exception as error:  # noqa: BLE001 - one run's defect must not end the others
             await self._crashed(run, error)
         finally:
+            self._stop_returning(run)
+            self._searching.discard(run)
+            self._places.give_back(run)
             self._controls.pop(run, None)
             self._running.pop(run, None)
             self._changed()
+
+    async def _turn(self, run: int, control: RunControl) -> None:
+        """Wait until a run has a place and is not paused."""
+        while True:
+            await control.running.wait()
+            await self._places.take(run)
+            if control.running.is_set():
+                return
+            self._places.give_back(run)
+
+    async def _return(self, run: int, control: RunControl) -> None:
+        """Let a resumed search go on once it has a place."""
+        await self._places.take(run)
+        self._returning.pop(run, None)
+        control.resume()
+        try:
+            await self._store.change(set_run_state, run, RunState.RUNNING)
+        except AcceldError as error:
+            log.error("r%d goes on, and that could not be recorded: %s", run, error)
+
+    def _stop_returning(self, run: int) -> None:
+        task = self._returning.pop(run, None)
+        if task is not None:
+            task.cancel()
 
     async def _crashed(self, run: int, error: BaseException) -> None:
         if self._stopping:

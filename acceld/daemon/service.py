@@ -35,7 +35,7 @@ from acceld.events import REFUSED, DaemonStarted, DaemonStopped, Watch
 from acceld.home import DATASETS, Home
 from acceld.http.answers import ConflictError
 from acceld.http.server import Server
-from acceld.model import Candidate, Evaluation, Gate, Kernel, Run, RunState, Status, shown_state
+from acceld.model import Candidate, Evaluation, Gate, Kernel, Run, RunSpec, RunState, Status, shown_state
 from acceld.search.control import LASTING, RunControl
 from acceld.search.teacher import withdraw
 from acceld.store.changes.insights import change_insight
@@ -70,7 +70,7 @@ RESERVE_BYTES = 64 << 20
 RESERVE_NEEDS_BYTES = 1 << 30
 """Least free space at which a reserve file is kept."""
 STORAGE_S = 5.0
-"""Seconds after which the start gives up on a change if storage does not work."""
+"""Seconds after which the start gives up on a change, and a new run gets an answer, if storage does not work."""
 WATCH_S = 5.0
 IDLE_LOOK_S = 0.5
 
@@ -118,6 +118,7 @@ class Daemon:
         self._stop_reason = ""
         self._grace_s = config.daemon.grace_s
         self._remeasuring: set[int] = set()
+        self._beginning: set[asyncio.Future[int]] = set()
         self.ready = asyncio.Event()
         self.store: Store
         self._parts: Parts
@@ -257,6 +258,9 @@ class Daemon:
             if await asyncio.to_thread(_inode, self.home.path) != inode:
                 self.stop(0.0, f"{self.home.path} was deleted")
                 return
+            if not await asyncio.to_thread(self.home.daemon_file.exists):
+                with contextlib.suppress(AcceldError):  # no room, or the folder is gone, too
+                    await asyncio.to_thread(self._listening)  # clients find the daemon by this file
             if self._runs.busy or self._clients or self._remeasuring:
                 self._touch()
             idle_s = time.monotonic() - self._touched
@@ -393,15 +397,42 @@ class Daemon:
                 hint="wait until it has ended, then start another: acceld start",
             )
         self._touch()
+        self._refuse_without_room()
         asked = {key: value for key, value in spec.items() if key != "settings"}
         await self._read_settings()
         wanted = await asyncio.to_thread(specs.run_spec, asked, self._config, self._configured)
         if "settings" in spec and self._settings is not None:
             specs.refuse_other_settings(spec["settings"], digests(self._config, wanted), self._settings.read)
         await self._parts.check(wanted)
+        beginning = asyncio.ensure_future(self._begin(wanted))
+        self._beginning.add(beginning)
+        beginning.add_done_callback(self._begun)
+        while not (await asyncio.wait({beginning}, timeout=STORAGE_S))[0]:
+            if self.store.writer.degraded:
+                raise StoreError(
+                    f"the run is not stored yet: {self.store.writer.degraded}",
+                    hint="Make room on that disk. The run then begins by itself, so do not start it again.",
+                )
+        return beginning.result()
+
+    def _begun(self, beginning: asyncio.Future[int]) -> None:
+        self._beginning.discard(beginning)
+        if not beginning.cancelled():
+            beginning.exception()  # its caller may have had an answer already
+
+    async def _begin(self, wanted: RunSpec) -> int:
+        """Store a run, put it into the queue, and return its id."""
         run = await self.store.change(create_run, wanted)
         await self._runs.take_up(run.id)
         return run.id
+
+    def _refuse_without_room(self) -> None:
+        """Raise StoreError if nothing can be stored now, because a request would wait for storage without an answer."""
+        if self.store.writer.degraded:
+            raise StoreError(
+                f"the daemon can not store anything now ({self.store.writer.degraded}), so nothing was changed",
+                hint="Make room on that disk, then give the command again. Runs go on by themselves once there is room.",
+            )
 
     async def _read_settings(self) -> None:
         """Read settings that were saved or trusted a moment ago, so that the next run uses them."""
@@ -419,6 +450,7 @@ class Daemon:
         action is refused.
         """
         self._touch()
+        self._refuse_without_room()
         steering.check(action, arguments)
         record = await self.store.read(load_run, run)
         candidate = None
@@ -555,7 +587,7 @@ class Daemon:
     def steering(self, run: int) -> dict[str, Any]:
         """Return what people have asked of a run, until the run's end is stored; {} for any other run."""
         control = self._runs.asked(run)
-        return steering.shown(control) if control else {}
+        return steering.shown(control) | {"ahead": self._runs.ahead(run)} if control else {}
 
     async def evaluate(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Evaluate one kernel now, and return the evaluation as JSON-able data. The kernel becomes no candidate."""
@@ -571,6 +603,7 @@ class Daemon:
     async def change_insight(self, insight: int, changes: Mapping[str, Any]) -> None:
         """Pin, mute, withdraw or edit an insight."""
         self._touch()
+        self._refuse_without_room()
         texts = {name: value for name, value in changes.items() if name not in ("pinned", "muted", "withdrawn")}
         if texts:
             await self.store.change(change_insight, insight, "edited", **texts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
+import os
 import sqlite3
 
 from aiohttp import web
@@ -13,6 +13,7 @@ from acceld.http.control import Control, Json
 from acceld.http.keys import CONTROL, READING
 from acceld.http.service import control_of
 from acceld.model import STOPPED, UNDER_WAY, shown_state
+from acceld.private_files import user_name
 from acceld.search.outcome import outcome
 from acceld.store.reads import listing, records
 from acceld.store.rows import dump
@@ -149,6 +150,6 @@ async def post_action(request: web.Request) -> web.Response:
     action = asked.pop("action", None)
     if not isinstance(action, str):
         raise UsageError("an action needs a name", hint='Such as {"action": "pause"}.')
-    by = str(asked.pop("by", "") or getpass.getuser())
+    by = str(asked.pop("by", "") or user_name(os.geteuid()))
     result = await control_of(request).act(run, action, asked, by)
     return answer({"action": action, "result": result, "run": await _shown_run(request, run)})

@@ -20,8 +20,10 @@ from acceld.llm.errors import LLMError, LLMTimedOut, LLMUnavailable
 from acceld.llm.retry import RetryPolicy, with_retries
 from acceld.model_calls import OpenBatch
 
-DEADLINE_S = 26 * 3600.0
-"""Longest wait in seconds for a batch. Providers end a batch after 24 hours, finished or not."""
+ENDS_S = 24 * 3600.0
+"""Seconds after which providers end a batch, finished or not."""
+DEADLINE_S = ENDS_S + 2 * 3600.0
+"""Longest wait in seconds for a batch."""
 
 MOST = 10_000
 """Limit on requests in one batch. OpenAI takes 50,000, Anthropic 100,000."""
@@ -270,7 +272,12 @@ class Batcher:
             return False
 
     async def _wait(self, batch: OpenBatch) -> Mapping[str, Mapping[str, Any]]:
-        """Wait for the end of a batch, and return its raw answers. After an error of the provider, go on asking."""
+        """Wait for the end of a batch, and return its raw answers. After an error of the provider, go on asking.
+
+        The clock of this machine only says how old the batch is at the first question, and counts for at most
+        ``ENDS_S``. So a clock that is set forward ends no wait for a batch that was paid for.
+        """
+        age_s, asked_at = min(max(0.0, time.time() - batch.began_at), ENDS_S), time.monotonic()
         while True:
             try:
                 found = await self._provider.answers(batch.batch)
@@ -280,7 +287,7 @@ class Batcher:
                 found = None
             if found is not None:
                 return found
-            if time.time() - batch.began_at > DEADLINE_S:
+            if age_s + time.monotonic() - asked_at > DEADLINE_S:
                 raise LLMTimedOut(
                     f"model {self._model!r}: batch {batch.batch} did not end in a day",
                     deadline="total_s",

@@ -58,7 +58,8 @@ def retry_after_s(headers: Mapping[str, str], now: datetime | None = None) -> fl
     """Return the seconds that a response asks to wait, from ``retry-after-ms``, or from ``retry-after`` in seconds or
     as an HTTP date; None without a valid value.
 
-    A date in the past gives 0.
+    A date is compared with the response's own ``date``, else with ``now``, this machine's time. A date in the past
+    gives 0.
     """
     values = {name.lower(): value for name, value in headers.items()}
     try:
@@ -72,13 +73,21 @@ def retry_after_s(headers: Mapping[str, str], now: datetime | None = None) -> fl
         return max(0.0, float(value))
     except ValueError:
         pass
+    moment = _moment(value)
+    if moment is None:
+        return None
+    # the provider's own time: this machine's clock may be hours off
+    sent = _moment(values.get("date", "")) or now or datetime.now(UTC)
+    return max(0.0, (moment - sent).total_seconds())
+
+
+def _moment(date: str) -> datetime | None:
+    """Return the time that an HTTP date names; None for any other text."""
     try:
-        moment = parsedate_to_datetime(value)
+        moment = parsedate_to_datetime(date)
     except ValueError:
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 async def with_retries(

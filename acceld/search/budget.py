@@ -111,6 +111,8 @@ class Budget:
         self._day_cap = _cap(day_usd)
         self._daemon = Account("daemon", _cap(daemon_usd))
         self._days: dict[str, Account] = {}
+        self._last_day = ""
+        """The day on which an account of a day was used last."""
         self._runs: dict[int, Account] = {}
         self._roles: dict[tuple[int, str], Account] = {}
         self._returned: dict[asyncio.Future[None], None] = {}
@@ -234,9 +236,14 @@ class Budget:
         return (*([own] if own else []), self._runs[run], *accounts)
 
     def _day(self) -> Account:
+        """Return the account of today. A day to which the clock was set back shares the account of the day before the
+        change, because this daemon does not know what that day has spent.
+        """
         day = self._today()
         if day not in self._days:
-            self._days[day] = Account(f"day {day}", self._day_cap)
+            went_back = bool(self._last_day) and day < self._last_day
+            self._days[day] = self._days[self._last_day] if went_back else Account(f"day {day}", self._day_cap)
+        self._last_day = day
         return self._days[day]
 
     def _report(self, account: Account, level: int) -> None:

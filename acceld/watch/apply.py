@@ -22,6 +22,7 @@ from acceld.errors import UsageError, no_file
 from acceld.gains import APART, UNVALIDATED, gain, judged
 from acceld.model import WRITTEN_OUT, Evaluation, Gate, Kernel, Source, Status
 from acceld.parsing import parse
+from acceld.private_files import NO_ROOM
 from acceld.watch.hashes import signature, without_comments
 
 NO_KERNEL = "the file has no kernel of that name"
@@ -208,8 +209,10 @@ def apply(path: Path, text: str, expected_sha256: str) -> Path:
             part = None
     except OSError as error:
         raise UsageError(
-            f"can not write {path}: {error.strerror}",
-            hint="make the file and its folder writable, or write a new file with -o",
+            f"can not write {path}: {error.strerror}; its content is as before",
+            hint=f"make room on the disk of {path.parent}, then apply again"
+            if error.errno in NO_ROOM
+            else "make the file and its folder writable, or write a new file with -o",
         ) from error
     finally:
         if part is not None:
@@ -218,11 +221,19 @@ def apply(path: Path, text: str, expected_sha256: str) -> Path:
 
 
 def _beside(path: Path, content: bytes, mode: int) -> Path:
-    """Write a new file with a random name beside ``path``, and return its path."""
+    """Write a new file with a random name beside ``path``, to the disk, and return its path. If an OSError is raised, no
+    such file is left.
+    """
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".acceld-part", dir=path.parent)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        os.fchmod(file.fileno(), mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # some file systems find only now that there is no room
+            os.fchmod(file.fileno(), mode)
+    except OSError:
+        os.unlink(name)
+        raise
     return Path(name)
 
 

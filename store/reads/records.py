@@ -347,6 +347,12 @@ def last_seq(connection: sqlite3.Connection) -> int:
     return value
 
 
+def newest_at(connection: sqlite3.Connection) -> float:
+    """Return the time of the newest event, in seconds since the epoch; 0 if there are no events."""
+    row = connection.execute("SELECT at FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+    return float(row["at"]) if row else 0.0
+
+
 def resume_state(connection: sqlite3.Connection, run: int) -> ResumeState:
     """Return all that a search needs to continue a run. Raise NotFoundError if there is no such run."""
     record = load_run(connection, run)

@@ -10,16 +10,21 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from acceld import child
 from acceld.cli.commands.status import lines
+from acceld.cli.commands.stop import _serves, _Waiting, stop
 from acceld.cli.main import main
+from acceld.client import Client, not_running
 from acceld.daemon.process import allow_open_files, check_addresses
-from acceld.errors import DaemonError
+from acceld.errors import DaemonError, StoreError
+from acceld.home import DaemonLock, Home
 
 SDKS = ("aiohttp", "anthropic", "openai", "pydantic", "textual", "sqlite3", "sqlite_utils", "numpy", "rich", "asyncio")
 
@@ -68,6 +73,74 @@ def test_stop_now_ends_a_daemon_that_hangs(
     said = capsys.readouterr()
     assert f"stopped (pid {started['pid']})" in said.out and "hangs and is killed" in said.err
     assert "no daemon runs" in acceld(environment, "status", code=3)
+
+
+def test_stop_says_stopped_of_a_daemon_that_ends_while_it_is_asked(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = json.loads(acceld(environment, "start", "--json"))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    def gone(home: Home, **_: object) -> None:
+        os.kill(started["pid"], signal.SIGKILL)
+        while home.is_served():
+            time.sleep(0.01)
+        raise not_running(home)
+
+    monkeypatch.setattr("acceld.cli.commands.stop.Client", gone)
+    assert main(["stop"]) == 0
+    assert f"stopped (pid {started['pid']})" in capsys.readouterr().out
+
+
+def test_a_daemon_whose_history_can_not_be_read_is_stopped(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = json.loads(acceld(environment, "start", "--json"))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    def broken(*_: object, **__: object) -> None:
+        raise StoreError("the file is damaged")
+
+    monkeypatch.setattr(Client, "get", broken)
+    assert main(["stop"]) == 0
+    assert f"stopped (pid {started['pid']})" in capsys.readouterr().out
+
+
+def test_stop_waits_for_a_daemon_that_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(tmp_path / ".acceld")
+    home.prepare()
+    lock = DaemonLock(home)
+    with pytest.raises(DaemonError, match=r"has not begun to serve it within 0\.1 s"):
+        stop(home, grace_s=None, timeout_s=0.1)
+    lock.release()
+    with pytest.raises(DaemonError, match="no daemon runs"):
+        stop(home, grace_s=None, timeout_s=0.1)
+
+
+def test_stop_does_not_wait_for_the_next_daemon(tmp_path: Path) -> None:
+    home = Home(tmp_path / ".acceld")
+    home.prepare()
+    lock = DaemonLock(home)
+    served = lock.announce(tmp_path / "socket", "1")
+    assert _serves(home, served)
+    assert not _serves(home, served | {"process_started": -1}), "another daemon serves the folder now"
+    lock.release()
+    assert not _serves(home, served | {"process_started": -1})
+
+
+def test_stop_says_now_and_then_what_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 0.5, 1.2, 5.0, 11.5, 12.0, 61.0])
+    fake = SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None)
+    monkeypatch.setattr("acceld.cli.commands.stop.time", fake)
+    waiting = _Waiting(60.0)
+    with pytest.raises(DaemonError, match="too long"):
+        while True:
+            waiting.look("its end", failed="too long", hint="")
+    assert capsys.readouterr().err.splitlines() == ["waiting for its end (1 s)", "waiting for its end (12 s)"]
 
 
 def test_the_life_of_a_daemon(environment: dict[str, str], tmp_path: Path) -> None:

@@ -72,6 +72,13 @@ def test_the_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
     lock.release()
 
 
+def test_an_empty_file_that_a_full_disk_left_is_written_again(tmp_path: Path) -> None:
+    home = Home(tmp_path / ".acceld")
+    (home.prepare() / ".gitignore").write_text("")
+    home.prepare()
+    assert (home.path / ".gitignore").read_text() == "*\n"
+
+
 def test_a_folder_that_can_not_be_made_is_refused_with_what_to_do() -> None:
     with pytest.raises(UsageError, match="can not use /proc/acceld") as caught:
         Home(Path("/proc/acceld")).prepare()

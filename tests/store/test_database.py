@@ -70,11 +70,30 @@ async def test_nothing_ends_before_it_started_if_the_clock_is_set_back(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter([5000.0, 5001.0, 1400.0, 1402.0, 6000.0, 6000.0 - 2 * 86400.0])
-    monkeypatch.setattr("acceld.store.writer.time", SimpleNamespace(time=lambda: next(clock)))
+    ticks = iter([0.0, 1.0, 11.0, 21.0, 31.0, 41.0])
+    fake = SimpleNamespace(time=lambda: next(clock), monotonic=lambda: next(ticks))
+    monkeypatch.setattr("acceld.store.writer.time", fake)
     for _ in range(6):
         await store.change(write_notice, None, "info", "tick")
     told = [event.at for event in await store.read(load_events)]
-    assert told == [5000.0, 5001.0, 5001.0, 5001.0, 6000.0, 6000.0 - 2 * 86400.0], "an hour back, and two days back"
+    assert told == [5000.0, 5001.0, 5010.0, 5019.0, 6000.0, 6000.0 - 2 * 86400.0], "an hour back, and two days back"
+
+
+def test_the_next_writer_goes_on_from_the_newest_time_if_the_clock_was_set_back(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acceld.store.writer.time", SimpleNamespace(time=lambda: 9000.0, monotonic=lambda: 0.0))
+
+    async def tick() -> list[float]:
+        opened = await asyncio.to_thread(Store.open, database)
+        await opened.change(write_notice, None, "info", "tick")
+        told = [event.at for event in await opened.read(load_events)]
+        await opened.close()
+        return told
+
+    assert asyncio.run(tick()) == [9000.0]
+    monkeypatch.setattr("acceld.store.writer.time", SimpleNamespace(time=lambda: 5400.0, monotonic=lambda: 0.0))
+    assert asyncio.run(tick()) == [9000.0, 9000.0]
 
 
 async def test_a_source_is_stored_once(store: Store, database: Path) -> None:

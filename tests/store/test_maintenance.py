@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from acceld.errors import DeadlineError, StoreError, UsageError
+from acceld.store.changes.runs import write_notice
 from acceld.store.connection import NEWEST_SCHEMA, connect_reader
 from acceld.store.database import Store
 from acceld.store.maintenance import backup, check, compare_totals, forget_runs, old_runs, restore, vacuum
@@ -176,12 +177,34 @@ def test_a_log_that_was_deleted_after_a_kill_hides_no_loss(tmp_path: Path) -> No
     kill_writers(tmp_path, 1)
     log, index = (path.with_name(f"acceld.db-{end}") for end in ("wal", "shm"))
     log.unlink()
-    for use in (Store.open, vacuum):
+    for use in (Store.open, vacuum, connect_reader, check, Store.open):
         with pytest.raises(StoreError, match=r"acceld\.db-wal was deleted after a daemon was killed") as found:
             use(path)
         assert "acceld db restore FILE" in found.value.hint and str(index) in found.value.hint
     index.unlink()  # what the advice says
     assert connect_reader(path).execute("PRAGMA user_version").fetchone()[0] == NEWEST_SCHEMA, "no new, empty file"
+
+
+def test_a_log_that_was_deleted_under_a_daemon_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "acceld.db"
+    asyncio.run(records.fill(path))
+    opened = Store.open(path)
+    opened.close_now()
+    before = check(path).rows["events"]
+
+    async def write() -> None:
+        store = await asyncio.to_thread(Store.open, path)
+        await store.change(write_notice, None, "info", "before")
+        path.with_name("acceld.db-wal").unlink()
+        await store.change(write_notice, None, "info", "after")
+        for use in (connect_reader, check):
+            with pytest.raises(StoreError, match="was deleted while a daemon uses") as found:
+                use(path)
+            assert "acceld stop" in found.value.hint
+        await store.close()
+
+    asyncio.run(write())
+    assert check(path).rows["events"] == before + 2 and not check(path).problems
 
 
 def test_a_database_that_is_a_folder_is_named(tmp_path: Path) -> None:

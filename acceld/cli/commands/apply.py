@@ -75,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(found.record())
     found.say()
+    if not arguments.file:
+        found.say_needs()
     return 0
 
 

@@ -23,4 +23,5 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(found.candidate["text"], end="")
     found.say()
+    found.say_needs()
     return 0

@@ -43,8 +43,11 @@ def run(arguments: argparse.Namespace) -> int:
     elif hosts:
         print_table([line(host) for host in hosts], HEADERS, right=RIGHT)
     else:
+        waits = "; ".join(client.get("/v1/status")["waits_for"])
         say(
-            "the daemon has no hosts: it evaluates on its own machine, or waits for the first host of devices.cluster (docs/fleet.md)"
+            f"the daemon has no hosts yet: {waits}"
+            if waits
+            else "the daemon has no hosts: it evaluates on its own machine, or waits for the first host of devices.cluster (docs/fleet.md)"
         )
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
@@ -15,7 +16,7 @@ from acceld.cli.arguments import CONFIGURED, add_json, add_target, amount, count
 from acceld.cli.kernels import parsed_kernel, place_of, workload_folders
 from acceld.cli.output import print_json, say
 from acceld.client import Client
-from acceld.errors import BudgetError, DaemonError, UsageError
+from acceld.errors import AcceldError, BudgetError, DaemonError, UsageError
 from acceld.home import Home, find_home
 from acceld.kernel_files import api_of_file, is_reference, read, syntax_error
 from acceld.model import (
@@ -34,6 +35,10 @@ from acceld.model import (
 from acceld.targets import SIMULATOR, Choice
 
 DETACHED = 130
+WAITS_S = 10.0
+"""Least time in seconds between two questions for what the daemon waits for."""
+RUNS_SHOWN = 4
+"""Greatest number of runs that are named as those before a new run."""
 BACKEND_START_S = 900.0
 """Deadline in seconds for starting a device's backend."""
 
@@ -154,6 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             print(f"r{submitted['id']}")
             say(f"submitted; follow it with: acceld show r{submitted['id']}, or: acceld attach")
+            say_turn(client, submitted["id"])
         return 0
     return follow(home, client, submitted["id"], as_json=arguments.json)
 
@@ -333,11 +339,16 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
     """
     from acceld.cli.outcome import print_outcome
     from acceld.cli.progress import progress_for
+    from acceld.events import RunStateChanged
 
+    waits = say_turn(client, run_id)
     progress = progress_for(run_id)
     try:
-        for event in client.follow(run_id, wait_s=1.0, lost=say):
+        for event in client.follow(run_id, wait_s=1.0, lost=say, quiet=_Waits(client).look):
             progress.update(event)
+            if waits and isinstance(event.data, RunStateChanged) and event.data.state is RunState.RUNNING:
+                say(f"r{run_id} begins")
+                waits = False
     except DaemonError as error:
         raise DaemonError(
             f"r{run_id} can not be followed: {error.message}",
@@ -362,6 +373,41 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
         say(f"r{run_id} is paused, and all its results are stored: acceld resume r{run_id} continues it")
         return int(result["exit_code"]) or 1
     return int(result["exit_code"])
+
+
+class _Waits:
+    """Tell a person what the daemon waits for, such as room on a disk or the first host of a fleet."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._told: set[str] = set()
+        self._next_s = 0.0
+
+    def look(self) -> None:
+        """Print what the daemon waits for now, each text once. Ask the daemon at most every ``WAITS_S`` seconds."""
+        if time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + WAITS_S
+        with suppress(AcceldError):  # the events tell that the daemon has gone
+            for text in self._client.get("/v1/status")["waits_for"]:
+                if text not in self._told:
+                    self._told.add(text)
+                    say(f"the daemon waits: {text}")
+
+
+def say_turn(client: Client, run_id: int) -> bool:
+    """Say for which runs a run waits, and return True. Return False if the run does not wait for its turn."""
+    ahead: list[int] = client.get(f"/v1/runs/{run_id}")["steering"].get("ahead", [])
+    if not ahead:
+        return False
+    first = f"r{ahead[0]}"
+    runs = ", ".join(f"r{run}" for run in ahead[:RUNS_SHOWN])
+    more = f" and {len(ahead) - RUNS_SHOWN} more" if len(ahead) > RUNS_SHOWN else ""
+    say(
+        f"r{run_id} waits for its turn behind {runs}{more}: acceld show {first} says what {first} does, acceld cancel "
+        f"{first} ends it; daemon.runs sets how many runs search at the same time"
+    )
+    return True
 
 
 def write_best(home: Home, client: Client, result: dict[str, Any]) -> str | None:

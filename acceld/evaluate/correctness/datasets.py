@@ -20,7 +20,6 @@ numpy. A child can write into the folder of its own data set alone.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
@@ -55,11 +54,6 @@ _SURELY_RIGHT = 1e-6
 """Relative L2 error below which the position of the largest error is not looked for."""
 _EMPTY_S = 60.0
 """An empty folder that is older than this many seconds was left by a process that has ended."""
-
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Error numbers of the system that mean: a disk, a quota or a limit on file sizes leaves no room. A writer then waits
-for room.
-"""
 
 
 @dataclass(frozen=True, slots=True)

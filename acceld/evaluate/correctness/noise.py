@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.bands import is_banded
 from acceld.evaluate.correctness.errors import NONE, Errors
+from acceld.private_files import NO_ROOM
 from acceld.workloads import Workload
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class Floors:
             try:
                 _write(path, self._stored(path))
             except OSError as error:
-                if error.errno not in datasets.NO_ROOM:
+                if error.errno not in NO_ROOM:
                     raise
                 log.warning("%s is kept in memory until the disk has room: %s", path, error.strerror)
             else:

@@ -31,6 +31,7 @@ from acceld.nki.errors import KernelFailure
 from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.ir.codec import decode
 from acceld.nki.ir.program import Program
+from acceld.private_files import NO_ROOM
 from acceld.workloads import (
     DISTRIBUTIONS,
     Output,
@@ -85,7 +86,7 @@ def make(request: bytes, reply: int) -> None:
     except MemoryError:
         send(reply, {"error": f"the reference of {raw['workload']} needs more memory than an evaluation may use"})
     except OSError as error:
-        if error.errno in datasets.NO_ROOM:
+        if error.errno in NO_ROOM:
             send(reply, {"no_room": error.strerror})
         else:
             send(reply, {"error": f"a data set of {raw['workload']} can not be written: {error}"})

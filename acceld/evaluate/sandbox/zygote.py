@@ -21,6 +21,7 @@ all control pipes close, which ends every job.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
@@ -270,7 +271,8 @@ def _keep_only(job: Job, entered: int) -> None:
     """
     null = os.open(os.devnull, os.O_RDWR)
     wanted = (job.request, null, null, job.reply, entered, *job.shared)
-    safe = [os.dup2(number, 200 + i, inheritable=False) for i, number in enumerate(wanted)]
+    # Free numbers above those wanted: a fixed range would be beyond a low limit on open files.
+    safe = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, len(wanted)) for number in wanted]
     for target, number in enumerate(safe):
         os.dup2(number, target, inheritable=False)
     os.closerange(len(wanted), resource.getrlimit(resource.RLIMIT_NOFILE)[0])

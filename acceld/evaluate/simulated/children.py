@@ -44,6 +44,7 @@ from acceld.evaluate.simulated.beside import Beside
 from acceld.evaluate.simulated.tracer_modules import ALWAYS, FRONT_ENDS, tracer_modules
 from acceld.home import dataset_folder
 from acceld.model import Failure, Kernel, Status
+from acceld.private_files import NO_ROOM
 from acceld.targets import nki_version
 from acceld.workloads import Arguments, ArraySpec, Precision, Workload, address_of
 
@@ -479,14 +480,20 @@ class Children:
             try:
                 begun = datasets.begin(wanted.folder)
             except OSError as error:
+                if error.errno in NO_ROOM:  # on a full disk there is no room for a folder either
+                    raise self._no_room(wanted.workload, error.strerror or "") from error
                 raise WorkloadError(
                     f"a data set of {wanted.workload.name} can not be written: {error}",
-                    hint=f"Free space on the disk of {wanted.folder.parent}.",
+                    hint=f"Examine the folder {wanted.folder.parent}.",
                 ) from error
             with begun:
                 return await self._written(wanted, begun)
         finally:
             self._coming_bytes -= coming_bytes
+
+    def _no_room(self, workload: Workload, why: str) -> NoRoomError:
+        """Return the error that says in which folder there is no room for a data set."""
+        return NoRoomError(f"a data set of {workload.name} can not be written in {self._root}: {why}")
 
     async def _written(self, wanted: _Wanted, begun: datasets.Begun) -> tuple[DataSet, int] | UnusedVariant:
         """Let the oracle write a data set.
@@ -517,7 +524,7 @@ class Children:
                     hint=f"See {workload.reference}.",
                 ) from error
         if "no_room" in header:
-            raise NoRoomError(f"a data set of {workload.name} can not be written: {clean(header['no_room'])}")
+            raise self._no_room(workload, clean(header["no_room"]))
         if "error" in header:
             raise WorkloadError(clean(header["error"]), hint=clean(header.get("hint")))
         if "refused" in header:

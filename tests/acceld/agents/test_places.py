@@ -30,6 +30,20 @@ def test_a_workload_below_a_root_is_found_by_name_and_path(places: Places) -> No
     assert places.workload("again").name == "small_silu"
 
 
+def test_a_relative_path_counts_from_the_root_or_from_the_folder_that_holds_the_root(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, own = places.roots[0], places.roots[0] / "small_silu"
+    monkeypatch.chdir(tmp_path)
+    assert places.file("small_silu/kernel_legacy.py") == places.file("open/small_silu/kernel_legacy.py")
+    assert places.new_folder("open/new") == places.new_folder("new") == root / "new"
+    for outside in ("closed/small_silu", "../open/../closed/small_silu"):
+        with pytest.raises(UsageError):
+            places.file(f"{outside}/kernel_legacy.py")
+    monkeypatch.chdir(own)
+    assert places.new_folder("new") == root / "new"
+
+
 def test_a_folder_that_is_a_link_out_of_the_roots_is_no_workload_of_the_agent(places: Places, tmp_path: Path) -> None:
     (places.roots[0] / "linked").symlink_to(tmp_path / "closed" / "small_silu")
     for name in ("linked", "./linked", "small_silu/../linked"):

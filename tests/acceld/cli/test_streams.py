@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
+import resource
 import shlex
 import subprocess
 import sys
@@ -13,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from acceld.cli.main import COMMANDS, main
+from acceld.cli.output import write_file
 from acceld.cli.streams import SIMILAR
+from acceld.errors import UsageError
 from tests.store.records import state_with_runs
 
 ENCODINGS = ("ascii", "latin-1")
@@ -179,3 +183,38 @@ def test_a_closed_stream_takes_all_output(closed: str, tmp_path: Path) -> None:
     ended = subprocess.run(["/bin/sh", "-c", program], check=False, cwd=tmp_path, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ("silu" in ended.stdout) == (">&-" not in closed.replace("2>&-", ""))
+
+
+def test_a_file_that_there_is_no_room_for_is_named(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/somewhere/log")
+
+    monkeypatch.setattr("acceld.cli.commands.runs.run", full)
+    assert main(["runs", "--no-pager"]) == 1
+    said = capsys.readouterr().err
+    assert "no room for /somewhere/log: No space left on device" in said and "Make room" in said
+
+
+@pytest.mark.parametrize(("files", "code", "said"), [(20, 1, "may open 20 files"), (64, 0, "")])
+def test_a_low_limit_on_open_files_suffices_or_is_named(here: Path, files: int, code: int, said: str) -> None:
+    program = (
+        f"ulimit -n {files}; exec {shlex.quote(sys.executable)} -m acceld profile kernel.py --arg x=128x64:float32"
+    )
+    ended = subprocess.run(["/bin/sh", "-c", program], check=False, capture_output=True, text=True)
+    assert ended.returncode == code and said in ended.stderr, ended.stderr
+    assert "Traceback" not in ended.stderr and "done again" not in ended.stderr
+
+
+@pytest.mark.parametrize("mode", ["w", "x"])
+def test_a_new_file_that_does_not_fit_is_not_left(tmp_path: Path, mode: str) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, before[1]))
+    try:
+        with pytest.raises(UsageError, match="can not be written") as told:
+            write_file(tmp_path / "new.py", "x" * 100, mode=mode)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "make room on the disk" in told.value.hint
+    assert not (tmp_path / "new.py").exists()

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
+import pwd
 import shutil
 import threading
 import time
@@ -16,6 +18,7 @@ import aiohttp
 import pytest
 
 from acceld.cli.commands.status import lines
+from acceld.client import not_running
 from acceld.daemon import interruption, steering
 from acceld.errors import AcceldError, DaemonError, StoreError, UsageError
 from acceld.events import CandidateEvaluated, InsightChanged, RunStateChanged
@@ -26,7 +29,7 @@ from acceld.search import loop
 from acceld.store.changes.insights import write_insight
 from acceld.store.changes.runs import create_run, set_run_state, write_notice
 from acceld.store.database import Store
-from acceld.store.writer import Transaction
+from acceld.store.writer import Change, Transaction
 from tests.acceld.daemon.conftest import serving
 from tests.store import records
 
@@ -194,6 +197,50 @@ async def test_a_paused_run_stays_paused_over_a_restart_and_keeps_its_pins(
         assert (await ended(client, run["id"]))["state"] == "finished"
 
 
+async def test_a_user_without_a_name_steers_a_run(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many containers have a user that ``/etc/passwd`` does not know, and no variable that names one."""
+
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    async with serving(home) as (_, client):
+        run = (await client.send("POST", "/v1/runs", QUICK))["id"]
+        await client.send("POST", f"/v1/runs/{run}/actions", {"action": "note", "text": "x"})
+        row = await client.get(f"/v1/runs/{run}")
+        assert [note["by"] for note in row["notes"]] == [f"user {os.geteuid()}"]
+
+
+async def test_a_full_disk_refuses_new_work_and_says_so(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acceld.daemon.service.STORAGE_S", 0.01)
+    async with serving(home) as (daemon, client):
+        run = (await client.send("POST", "/v1/runs", QUICK))["id"]
+        await ended(client, run)
+        writer = daemon.store.writer
+        writer.degraded = "database or disk is full"
+        for path, asked in (("/v1/runs", QUICK), (f"/v1/runs/{run}/actions", {"action": "note", "text": "x"})):
+            with pytest.raises(StoreError, match=r"database or disk is full.*, so nothing was changed"):
+                await client.send("POST", path, asked)
+        writer.degraded = ""
+        room, submit = asyncio.Event(), writer.submit
+
+        async def full(change: Change) -> Any:
+            writer.degraded = "database or disk is full"
+            await room.wait()
+            writer.degraded = ""
+            return await submit(change)
+
+        monkeypatch.setattr(writer, "submit", full)
+        with pytest.raises(StoreError, match="the run is not stored yet") as told:
+            await client.send("POST", "/v1/runs", QUICK)
+        assert "begins by itself" in told.value.hint
+        monkeypatch.setattr(writer, "submit", submit)
+        room.set()
+        assert (await ended(client, run + 1))["state"] == "finished"
+
+
 async def test_a_stopped_daemon_takes_its_runs_up_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCRIPTED_S", "0.02")
     async with serving(home) as (_, client):
@@ -266,6 +313,18 @@ async def test_a_daemon_whose_state_folder_is_deleted_ends_itself(home: Home) ->
             await daemon._stop.wait()
         assert "was deleted" in daemon._stop_reason
     assert not home.path.exists()
+
+
+async def test_a_daemon_whose_file_is_deleted_writes_the_file_again(home: Home) -> None:
+    async with serving(home):
+        told = await asyncio.to_thread(home.daemon)
+        await asyncio.to_thread(home.daemon_file.unlink)
+        with pytest.raises(DaemonError, match="starts or ends"):
+            raise not_running(home)
+        async with asyncio.timeout(300):
+            while (again := await asyncio.to_thread(home.daemon)) is None:  # noqa: ASYNC110  a file tells nobody
+                await asyncio.sleep(0.05)
+        assert told is not None and again["pid"] == told["pid"]
 
 
 async def test_a_server_that_stops_leaves_the_socket_of_the_next_one(home: Home) -> None:

@@ -314,23 +314,32 @@ async def test_a_workload_in_another_folder_shares_no_data_set(tmp_path: Path, m
     assert len(folders) == 2
 
 
-async def test_a_data_set_waits_while_no_file_can_grow_and_the_statistics_say_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("full", "why"), [("file", "File too large"), ("folder", "No space left on device")])
+async def test_a_data_set_waits_while_the_disk_has_no_room_and_the_statistics_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str, why: str
 ) -> None:
     found, root = load_workload(WORKLOADS / "st_matmul"), tmp_path / "datasets"
-    room = asyncio.Event()
-    make = Jail
+    room = asyncio.Event()  # each case has a seed of its own, because data sets are kept for all tests
+    make, begin = Jail, datasets.begin
 
     def jail(**limits: Any) -> Any:
         return make(**limits | ({} if room.is_set() or "write_paths" not in limits else {"output_bytes": KIB}))
 
-    monkeypatch.setattr(children_module, "Jail", jail)
+    def no_folder(folder: Path) -> datasets.Begun:
+        if room.is_set():
+            return begin(folder)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+
+    if full == "file":
+        monkeypatch.setattr(children_module, "Jail", jail)
+    else:
+        monkeypatch.setattr(datasets, "begin", no_folder)
     monkeypatch.setattr(children_module, "ROOM_S", 0.01)
     children = Children(CONFIG, root, (await probe_level()).level)
     await children.start()
 
     async def use() -> Path:
-        async with children.data_set(found, "own", 1) as data:
+        async with children.data_set(found, "own", len(full)) as data:
             assert isinstance(data, datasets.DataSet)
             return data.folder
 
@@ -338,7 +347,7 @@ async def test_a_data_set_waits_while_no_file_can_grow_and_the_statistics_say_so
     try:
         while not children.waits_for:  # noqa: ASYNC110 - no event is set for it
             await asyncio.sleep(0.01)
-        assert children.waits_for == "a data set of st_matmul can not be written: File too large"
+        assert children.waits_for == f"a data set of st_matmul can not be written in {children._root}: {why}"
         await asyncio.sleep(0.05)
         assert not using.done()
         room.set()

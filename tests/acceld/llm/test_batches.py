@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -178,6 +180,19 @@ async def test_a_lost_reply_does_not_send_a_batch_twice(api: Api) -> None:
         answer = await calls.complete(ask(user="hello", batch=True))
         await calls.close()
     assert answer.text == "you said hello" and len(server.shelf.batches) == 1
+
+
+@pytest.mark.parametrize("api", ("chat", "messages"))
+async def test_a_clock_that_is_set_forward_gives_no_batch_up(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    days = itertools.count(0.0, 2 * 86_400.0)
+    fake = SimpleNamespace(time=lambda: time.time() + next(days), monotonic=time.monotonic)
+    monkeypatch.setattr("acceld.llm.batches.time", fake)
+    async with ScriptedServer(answer=echo) as server:
+        server.shelf.polls = 5
+        calls = calls_for(batcher_for(server, api, MemoryJournal()), MemoryLedger())
+        answer = await calls.complete(ask(user="hello", batch=True))
+        await calls.close()
+    assert answer.text == "you said hello"
 
 
 async def test_a_batch_that_the_provider_can_not_read_fails_every_request_with_its_reason() -> None:

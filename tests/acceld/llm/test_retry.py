@@ -46,6 +46,14 @@ def test_retry_after_in_seconds_as_a_date_and_in_milliseconds() -> None:
     assert retry_after_s({}, now) is None
 
 
+def test_retry_after_as_a_date_is_compared_with_the_date_of_the_answer_not_with_a_wrong_clock() -> None:
+    sent = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+    headers = {"Date": format_datetime(sent, usegmt=True)}
+    headers["Retry-After"] = format_datetime(sent + timedelta(seconds=90), usegmt=True)
+    for hours in (-5, 0, 5):
+        assert retry_after_s(headers, sent + timedelta(hours=hours)) == 90.0
+
+
 def test_retry_after_is_a_lower_bound_and_an_absurd_one_ends_the_call() -> None:
     policy, rng = RetryPolicy(base_s=1.0), random.Random(2)
     wait_s = policy.wait_s(1, LLMRateLimited("slow", retry_after_s=20.0), rng)

@@ -104,6 +104,18 @@ async def test_a_new_day_has_a_new_account() -> None:
     (await budget.reserve(1, Decimal("0.1"))).settle(Decimal("0.1"))
 
 
+async def test_a_clock_that_is_set_back_to_another_day_opens_no_second_cap() -> None:
+    day = ["2026-11-21"]
+    budget = Budget(day_usd=1.0, today=lambda: day[0], spent_today_usd=0.95)
+    for changed, refused in (("2026-11-20", True), ("2026-11-21", True), ("2026-11-22", False), ("2026-11-21", True)):
+        day[0] = changed
+        if refused:
+            with pytest.raises(BudgetError, match="day 2026-11-21"):
+                await budget.reserve(1, Decimal("0.1"))
+        else:
+            (await budget.reserve(1, Decimal("0.1"))).settle(Decimal("0.1"))
+
+
 async def test_an_unknown_price_is_refused_only_where_there_is_a_cap() -> None:
     (await Budget().reserve(1, None)).settle(None)
     with pytest.raises(BudgetError, match="price is unknown") as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from acceld.errors import UsageError
 from acceld.model import Evaluation, Failure, Gate, Kernel, Status
-from acceld.watch.apply import compared_with_file
+from acceld.watch.apply import apply, backup_of, compared_with_file, seen
 from tests.store.records import passed
 
 BEST = Kernel("best", "nki", "kernel", filename="kernel.py")
@@ -88,3 +89,20 @@ async def test_a_file_that_can_not_be_timed_is_said_to_be_so() -> None:
 
 async def test_a_file_that_is_as_fast_may_be_replaced() -> None:
     assert (await compared(passed(50.0), ("geglu", Status.PASSED)))[0].startswith("1.00x")
+
+
+def test_a_kernel_that_does_not_fit_on_the_disk_leaves_the_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("old\n")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(UsageError, match="its content is as before") as told:
+            apply(path, "x" * 2000, seen(path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "make room on the disk" in told.value.hint
+    assert path.read_text() == "old\n"
+    assert {one.name for one in tmp_path.iterdir()} <= {path.name, backup_of(path, seen(path)).name}
+    apply(path, "x" * 2000, seen(path))
+    assert path.read_text() == "x" * 2000
