@@ -45,7 +45,7 @@ import numpy as np
 from acceld.nki.frontend.core.index import Expr
 from acceld.nki.frontend.core.launch import Kernel
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.repeatable import FrozenSet, Set, members
+from acceld.nki.frontend.repeatable import FrozenSet, Set, members, plain
 
 
 def _root(name: str) -> str:
@@ -287,7 +287,7 @@ class _Walk:
             self._all((value.start, value.stop, value.step))
         elif kind in (set, frozenset, Set, FrozenSet):
             if isinstance(value, set):
-                self.seen.append(_table(value))
+                self.seen.append(_table(plain(value)))
             self._all(members(value))
         elif kind in (dict, MappingProxyType):
             self.names(value)
