@@ -154,7 +154,7 @@ class Races:
         by_core = self._touched.setdefault((buffer, self._meetings[core]), {})
         if core not in by_core:
             size = self._stores[buffer].layout.elements
-            by_core[core] = _Touched(*np.zeros((5, size), bool), {})
+            by_core[core] = _Touched(*np.zeros((5, size), bool), ways={})
         return by_core[core], [touched for other, touched in by_core.items() if other != core]
 
     def _read(self, core: int, buffer: int, places: Array, node: Instruction) -> None:
@@ -166,9 +166,7 @@ class Races:
             if both.size:
                 self._refuse(buffer, both, "a core reads {} that another core writes", "which value it reads", node)
 
-    def _write(
-        self, core: int, buffer: int, stored: Array, changed: Array, way: str, node: Instruction
-    ) -> None:
+    def _write(self, core: int, buffer: int, stored: Array, changed: Array, way: str, node: Instruction) -> None:
         mine, others = self._of(core, buffer)
         places = stored[changed]
         if buffer in self._folded:

@@ -12,7 +12,7 @@ import copy
 import operator
 import re
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -38,8 +38,7 @@ _MAKE_SETS = (
 ).split()
 """Methods of sets that return a new set."""
 _CHANGE_SETS = (
-    "__ior__ __iand__ __isub__ __ixor__ "
-    "update intersection_update difference_update symmetric_difference_update clear"
+    "__ior__ __iand__ __isub__ __ixor__ update intersection_update difference_update symmetric_difference_update clear"
 ).split()
 """Methods of sets that change the set."""
 
@@ -101,7 +100,7 @@ def plain(value: Any) -> Any:
     """
     if isinstance(value, Set | FrozenSet):
         return value.plain
-    return getattr(value._mapping, value.method)() if isinstance(value, _View) else value
+    return value.shown_by_python() if isinstance(value, _View) else value
 
 
 class _Unordered:
@@ -150,7 +149,7 @@ class Set(_Unordered, set[Any]):
         super().__init__(self.plain)
 
     @classmethod
-    def of(cls, made: set[Any]) -> Set:
+    def of(cls, made: set[Any]) -> Self:
         """Return the set that stands for ``made``, a set of Python that nothing else uses."""
         one = cls()
         one.plain = made
@@ -189,12 +188,12 @@ class FrozenSet(_Unordered, frozenset[Any]):
 
     plain: frozenset[Any]
 
-    def __new__(cls, given: Iterable[Any] = ()) -> FrozenSet:
+    def __new__(cls, given: Iterable[Any] = ()) -> Self:
         """Make a set of the values in ``given``."""
         return cls.of(frozenset(plain(given)))
 
     @classmethod
-    def of(cls, made: frozenset[Any]) -> FrozenSet:
+    def of(cls, made: frozenset[Any]) -> Self:
         """Return the set that stands for ``made``."""
         one = super().__new__(cls, made)
         one.plain = made
@@ -236,6 +235,10 @@ class _View:
 
     method = ""
     """Name of the method of a dict that returns Python's view."""
+
+    def shown_by_python(self: Any) -> Any:
+        """Return Python's own view of the dict."""
+        return getattr(self._mapping, self.method)()
 
     def __repr__(self) -> str:
         return repr(plain(self))
