@@ -329,10 +329,6 @@ def stand_for_all(body: str) -> bool:
                 ),
             )
         ],
-        (
-            "class Below(tuple):\n        pass\n    def step():\n        type('K', (Below,), {})\n        return len(getattr(Below, '__subclasses__')()) > 9",
-            "if step():\n                " + DOUBLED,
-        ),
         ("last = 0", "last, odd = j % 2, last\n            if odd:\n                " + DOUBLED),
         ("pass", "nisa.tensor_scalar(tile, tile, nl.multiply, 2.0 if j * i < 9 or -j > -2 else 3.0)"),
     ],
