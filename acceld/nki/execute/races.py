@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import numpy as np
@@ -45,7 +45,7 @@ class _Touched:
     stored: Array
     varied: Array
     replaced: Array
-    ways: dict[str, Array]
+    ways: dict[str, Array] = field(default_factory=dict)
 
 
 class Races:
@@ -154,7 +154,7 @@ class Races:
         by_core = self._touched.setdefault((buffer, self._meetings[core]), {})
         if core not in by_core:
             size = self._stores[buffer].layout.elements
-            by_core[core] = _Touched(*np.zeros((5, size), bool), ways={})
+            by_core[core] = _Touched(*np.zeros((5, size), bool))
         return by_core[core], [touched for other, touched in by_core.items() if other != core]
 
     def _read(self, core: int, buffer: int, places: Array, node: Instruction) -> None:
