@@ -27,7 +27,7 @@ ROOTS = ("neuronxcc.nki.", "nki.")
 MODULE_NAMES = {
     "dataclasses": "dataclass field replace asdict astuple fields KW_ONLY FrozenInstanceError",
     "functools": "partial reduce wraps lru_cache cache",
-    "operator": "add sub mul truediv floordiv neg pos and_ or_ xor not_ invert lshift rshift eq ne lt le gt ge "
+    "operator": "add sub mul truediv floordiv pow abs neg pos and_ or_ xor not_ invert lshift rshift eq ne lt le gt ge "
     "itemgetter contains getitem index",
     "typing": "Any Callable ClassVar Dict Final FrozenSet Generic Iterable Iterator List Literal Mapping NamedTuple Optional "
     "Protocol Self Sequence Set Tuple Type TypeAlias TypeVar Union cast TYPE_CHECKING",
@@ -74,7 +74,7 @@ the read, because it checks the object itself.
 _ARRAY_NAMES = frozenset(
     "astype reshape ravel flatten transpose swapaxes squeeze sum mean max min prod any all argmax argmin sort argsort tolist item "
     "repeat take clip round nbytes flat diagonal std var kind type name value bits eps tiny cumsum cumprod dot trace partition "
-    "nonzero real imag".split()
+    "nonzero real imag from_iterable setter getter deleter".split()
 )
 _PLAIN_NAMES = frozenset(
     name
@@ -82,6 +82,8 @@ _PLAIN_NAMES = frozenset(
     for name in dir(kind)
     if not name.startswith("_")
 ) - {"format", "format_map", "encode", "to_bytes", "from_bytes", "fromhex"}
+_OF_NAMED_TUPLES = frozenset({"_asdict", "_fields", "_make", "_replace"})
+"""Documented attributes of named tuples."""
 BUILTINS = frozenset(
     "exec eval compile __import__ open input globals locals vars setattr delattr breakpoint dir help memoryview "
     "exit quit hash id".split()
@@ -250,7 +252,7 @@ class _Reader:
         """Return (rule, message, hint) if an attribute is forbidden; None if the attribute is allowed."""
         if node.attr in METHODS and _is_super(node.value):
             return None
-        if node.attr.startswith("_"):
+        if node.attr.startswith("_") and not self._is_private(node):
             return (
                 "dunder",
                 f"a candidate may not use the attribute {node.attr}, which is internal",
@@ -278,6 +280,15 @@ class _Reader:
             return None  # the owner of the attribute is refused already, with a more precise message
         return self._of_value(node)
 
+    def _is_private(self, node: ast.Attribute) -> bool:
+        """Tell whether an attribute is a private one of the source's own classes, such as ``self._width``, or one of
+        named tuples, such as ``box._replace``.
+
+        The second trace checks that its owner is an object of the kernel's own.
+        """
+        known = node.attr in self.defined or node.attr in _OF_NAMED_TUPLES
+        return known and not node.attr.startswith("__") and self._module_of(node.value) is None
+
     def _module_of(self, node: ast.expr) -> str | None:
         """Return the dotted name of the module, or of the member of a module, that an expression stands for;
         else None.
@@ -296,6 +307,7 @@ class _Reader:
         if name == "format" and isinstance(node.value, ast.Constant) and _plain_template(node.value.value):
             return None
         known = name in self.defined or name in TILE_NAMES or name in _PLAIN_NAMES or name in _ARRAY_NAMES
+        known = known or name in _OF_NAMED_TUPLES
         if known and (name not in HIDDEN_NAMES or (name in self.defined and name in _PLAIN_WORDS)):
             return None
         return _taken(name) if name in self.defined else _surface(name)

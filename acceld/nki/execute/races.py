@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import numpy as np
@@ -18,8 +18,8 @@ from acceld.nki.execute.context import Context, Step
 from acceld.nki.execute.machine import Env, crash
 from acceld.nki.execute.tiles import Tile
 from acceld.nki.execute.windows import Window
-from acceld.nki.ir.def_use import reads_destination, uses_of
-from acceld.nki.ir.numerics import Array
+from acceld.nki.ir.def_use import Use, reads_destination, uses_of
+from acceld.nki.ir.numerics import COMMUTATIVE_OPS, Array
 from acceld.nki.ir.operations import MEETINGS
 from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Program, Space
 
@@ -36,6 +36,8 @@ class _Touched:
     - ``stored``: the core wrote the element, perhaps with the value that was there.
     - ``varied``: the core wrote the element several times, with different values.
     - ``replaced``: the core read the element, and changed the element afterwards.
+    - ``ways``: the elements that the core wrote, by the operation that combined the new value with the old one; "" for
+      writes that replaced the old value, and for operations whose order matters.
     """
 
     read: Array
@@ -43,6 +45,7 @@ class _Touched:
     stored: Array
     varied: Array
     replaced: Array
+    ways: dict[str, Array] = field(default_factory=dict)
 
 
 class Races:
@@ -69,7 +72,7 @@ class Races:
             if reads_destination(one, place)
         }
         """Buffers that instructions add to. Two cores may add to one element, because the order of the additions does
-        not matter.
+        not matter. One core may not add to an element that the other one replaces.
         """
         lone = [node.id for node in program.body if isinstance(node, Loop) and node.id in spmd and node.trips == 1]
         self._turns = {loop: turn % max(1, program.lnc) for turn, loop in enumerate(lone)}
@@ -110,6 +113,7 @@ class Races:
         if not uses:
             return step
         tiles = [(use, self._tile(context, use.access)) for use in uses]
+        ways = [self._way(node, use) for use in uses]
 
         def run(env: Env, window: Window) -> None:
             core = env[slot] if fixed is None else fixed
@@ -119,9 +123,9 @@ class Races:
                     self._read(core, use.access.buffer, places, node)
             before = [_elements(tile)[places] if use.writes else None for use, tile, places in reached]
             step(env, window)
-            for (use, tile, places), old in zip(reached, before, strict=True):
+            for (use, tile, places), old, way in zip(reached, before, ways, strict=True):
                 if old is not None:
-                    self._write(core, use.access.buffer, places, _elements(tile)[places] != old, node)
+                    self._write(core, use.access.buffer, places, _elements(tile)[places] != old, way, node)
 
         return run
 
@@ -134,6 +138,14 @@ class Races:
             if dst is access:
                 return context.dst(number, arranged=False)
         return Tile(context.machine, access, context.trips, line=node.line)
+
+    @staticmethod
+    def _way(node: Instruction, use: Use) -> str:
+        """Return the operation by which ``node`` combines its values with those in the destination ``use``; "" if the
+        values replace the old ones, or if the order of such operations matters.
+        """
+        op = node.attr("rmw")
+        return op if isinstance(op, str) and op in COMMUTATIVE_OPS and use.reads else ""
 
     def _of(self, core: int, buffer: int) -> tuple[_Touched, list[_Touched]]:
         """Return the record of ``core`` on a buffer since the last barrier or exchange, and the records of the other
@@ -154,9 +166,11 @@ class Races:
             if both.size:
                 self._refuse(buffer, both, "a core reads {} that another core writes", "which value it reads", node)
 
-    def _write(self, core: int, buffer: int, stored: Array, changed: Array, node: Instruction) -> None:
+    def _write(self, core: int, buffer: int, stored: Array, changed: Array, way: str, node: Instruction) -> None:
         mine, others = self._of(core, buffer)
         places = stored[changed]
+        if buffer in self._folded:
+            mine.ways.setdefault(way, np.zeros_like(mine.stored))[stored] = True
         mine.varied[places] |= mine.stored[places]
         mine.replaced[places] |= mine.read[places]
         mine.stored[stored] = True
@@ -169,9 +183,23 @@ class Races:
                 self._refuse(
                     buffer, both, "a core writes {} that another core reads", "which value that core reads", node
                 )
-            both = places[other.stored[places]] if buffer not in self._folded else both
+            both = self._met(other, buffer, stored, places, way)
             if both.size:
                 self._refuse(buffer, both, "two cores write different values to {}", "which value stays", node)
+
+    def _met(self, other: _Touched, buffer: int, stored: Array, changed: Array, way: str) -> Array:
+        """Return the elements to which a core writes what another core does not write in the same way: another value, or
+        by another operation.
+        """
+        if buffer not in self._folded:
+            return changed[other.stored[changed]]
+        found = [np.zeros(0, np.int64)]
+        for its, wrote in other.ways.items():
+            if its != way:
+                found.append(stored[wrote[stored]])
+            elif not way:
+                found.append(changed[wrote[changed]])
+        return np.concatenate(found)
 
     def _refuse(self, buffer: int, places: Array, what: str, unknown: str, node: Instruction) -> NoReturn:
         one, layout = self._program.buffers[buffer], self._stores[buffer].layout

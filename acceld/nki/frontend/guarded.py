@@ -133,7 +133,7 @@ class Guard:
         allowed |= {"__import__": self._import, "__build_class__": self._class, **repeatable.BUILTINS}
         self._plain |= {id(one) for one in (*allowed.values(), repeatable.Keys, repeatable.Items)}
         checks = {_READ: self._read, CALL: self._call, _OWN: self._changed}
-        return {"__builtins__": allowed, **checks, _SET: repeatable.Set, _SHOWN: repeatable.shown}
+        return {"__builtins__": allowed, **checks, _SET: repeatable.Set.of, _SHOWN: repeatable.shown}
 
     def _refused(self, what: str, line: int = 0) -> LegalityError:
         """Return the LegalityError that refuses ``what`` because it is outside of the subset of Python that kernels
@@ -156,9 +156,9 @@ class Guard:
     def _readable(self, owner: Any, name: str) -> bool:
         """Tell whether a kernel may read the attribute ``name`` of ``owner``."""
         if isinstance(owner, super):
-            return (name in METHODS or not name.startswith("_")) and self._inherits(owner, name)
+            return (name in METHODS or not name.startswith("__")) and self._inherits(owner, name)
         if name.startswith("_"):
-            return False
+            return not name.startswith("__") and self._is_own(owner) and self._defines(owner, name)
         if isinstance(owner, ApiModule | StubModule | Stub) or id(owner) in self._api:
             return True
         if isinstance(owner, ModuleType):
@@ -194,7 +194,7 @@ class Guard:
         if name == "__init__" and (found is object or issubclass(found, Exception)):
             return self._is_own(found) or id(found) in self._plain
         plain_member = name in _OF_MEMBERS and found.__module__ == enum.__name__ and issubclass(found, enum.Enum)
-        return plain_member or self._is_own(found) or self._is_base(found)
+        return plain_member or self._is_own(found) or (self._is_base(found) and (name in METHODS or name[:1] != "_"))
 
     def _is_base(self, kind: Any) -> bool:
         """Tell whether ``kind`` is ``nl.NKIObject``, the API's base for a kernel's own classes."""
@@ -234,6 +234,8 @@ class Guard:
             return self._calling(function, *_CALLERS[id(function)])
         if isinstance(function, BuiltinFunctionType | MethodDescriptorType) and function.__name__ == "sort":
             return self._calling(function, (), ("key",))
+        if _makes_property(function):
+            return self._calling(function, (0,), ())
         if isinstance(function, type) and issubclass(function, enum.Enum):
             return functools.partial(self._enum, function)
         return repeatable.called(function)
@@ -283,6 +285,8 @@ class Guard:
             return function.__objclass__ in _PLAIN
         if isinstance(function, MethodWrapperType):  # a kernel can get a method wrapper only from super()
             return function.__name__ == "__init__" and self._is_own(function.__self__)
+        if _makes_property(function):
+            return True
         if isinstance(function, BuiltinFunctionType):
             owner = function.__self__
             if owner is None or isinstance(owner, ModuleType):
@@ -312,6 +316,11 @@ class Guard:
     def _hasattr(self, owner: Any, name: str) -> bool:
         self._check_readable(owner, name)
         return hasattr(owner, name)
+
+
+def _makes_property(function: Any) -> bool:
+    """Tell whether ``function`` is a method of a property, such as ``width.setter``, which returns another property."""
+    return isinstance(function, BuiltinFunctionType) and isinstance(function.__self__, property)
 
 
 def _shown(value: Any) -> str:
@@ -346,7 +355,7 @@ class _Checks(ast.NodeTransformer):
         value = self.visit(node.value)
         if isinstance(node.ctx, ast.Load):
             return ast.copy_location(_asked(_READ, value, ast.Constant(node.attr)), node)
-        if node.attr.startswith("_"):
+        if node.attr.startswith("__"):
             raise self._refused(f"an assignment to {node.attr}", node.lineno)
         return ast.copy_location(ast.Attribute(_asked(_OWN, value), node.attr, node.ctx), node)
 

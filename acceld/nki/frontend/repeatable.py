@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import cmath
 import copy
+import operator
 import re
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -29,10 +30,17 @@ _SORTED = _NUMBERS | {str, bytes}
 """Types of values that can be sorted."""
 _REDUCE = frozenset("all any max mean min prod std sum var amax amin".split())
 """Functions of numpy that compute every element of their result even if ``where=`` leaves operands out."""
+_NO_ORDER = "<set without order>"
+"""The text of a set whose order differs between processes."""
 _MAKE_SETS = (
     "__or__ __and__ __sub__ __xor__ __ror__ __rand__ __rsub__ __rxor__ "
     "union intersection difference symmetric_difference copy"
 ).split()
+"""Methods of sets that return a new set."""
+_CHANGE_SETS = (
+    "__ior__ __iand__ __isub__ __ixor__ update intersection_update difference_update symmetric_difference_update clear"
+).split()
+"""Methods of sets that change the set."""
 
 
 def _refused(what: str, hint: str, why: str = "differs between processes") -> LegalityError:
@@ -42,11 +50,13 @@ def _refused(what: str, hint: str, why: str = "differs between processes") -> Le
 
 
 def shown(made: Any) -> Any:
-    """Return ``made`` unchanged. Raise LegalityError if it is a string or bytes with a memory address, or with the
-    ``repr`` of a class of the simulator.
+    """Return ``made`` unchanged. Raise LegalityError if it is a string or bytes with a memory address, with a set whose
+    order differs between processes, or with the ``repr`` of a class of the simulator.
     """
     if isinstance(made, str) and _ADDRESS.search(made):
         raise _refused("the memory address in a text", "give objects names of your own")
+    if isinstance(made, str) and _NO_ORDER in made:
+        raise _refused("the order of a set in a text", "sort the set: sorted(NAME)")
     if isinstance(made, str) and _OF_SIMULATOR.search(made):
         hint = "ask with isinstance, or compare dtypes and shapes"
         raise _refused("the text of a class of the API", hint, "tells a kernel that it runs in the simulator")
@@ -81,33 +91,85 @@ def _all_of(types: frozenset[type], value: Any) -> bool:
 
 def members(one: Any) -> Iterator[Any]:
     """Return an iterator over the members of a set. Their order may differ in another process."""
-    return set.__iter__(one) if isinstance(one, set) else frozenset.__iter__(one)
+    return iter(plain(one))
+
+
+def plain(value: Any) -> Any:
+    """Return the set of Python, or the view of a dict, that a set, keys or items of a kernel's file stand for. Any other
+    value is returned unchanged.
+    """
+    if isinstance(value, Set | FrozenSet):
+        return value.plain
+    return value.shown_by_python() if isinstance(value, _View) else value
 
 
 class _Unordered:
     """The behavior that Set and FrozenSet share: only a set of numbers can be iterated, because its order is
     the same in each process.
+
+    ``plain`` is the set of Python with the same members. It is made by the same operations as the set of a file without
+    guard, because the order of numbers depends on how their set was made.
     """
 
     __slots__ = ()
 
     def __iter__(self: Any) -> Iterator[Any]:
-        if len(self) > 1 and not all(_all_of(_NUMBERS, one) for one in members(self)):
+        if self._has_no_order():
             raise _refused("the order of a set", "use a tuple, a list or a dict, or sort the set")
-        return members(self)
+        return iter(self.plain)
+
+    def __repr__(self: Any) -> str:
+        return _NO_ORDER if self._has_no_order() else repr(self.plain)
 
     def __reduce__(self: Any) -> tuple[type[Any], tuple[list[Any]]]:
-        return type(self), (list(members(self)),)
+        return type(self), (list(self.plain),)
+
+    def __copy__(self: Any) -> Any:
+        return self.copy()
 
     def isdisjoint(self: Any, other: Iterable[Any]) -> bool:
         """Return True if this set and ``other`` have no member in common."""
-        return not self.intersection(other)
+        return bool(self.plain.isdisjoint(plain(other)))
+
+    def _has_no_order(self: Any) -> bool:
+        """Tell whether the order of the members may differ in another process."""
+        return len(self.plain) > 1 and not all(_all_of(_NUMBERS, one) for one in self.plain)
 
 
 class Set(_Unordered, set[Any]):
     """The ``set`` of a kernel's file. Uses that depend on the order of its members are refused."""
 
-    __slots__ = ()
+    __slots__ = ("plain",)
+
+    plain: set[Any]
+
+    def __init__(self, given: Iterable[Any] = ()) -> None:
+        """Make a set of the values in ``given``."""
+        self.plain = set(plain(given))
+        super().__init__(self.plain)
+
+    @classmethod
+    def of(cls, made: set[Any]) -> Self:
+        """Return the set that stands for ``made``, a set of Python that nothing else uses."""
+        one = cls()
+        one.plain = made
+        set.__init__(one, made)
+        return one
+
+    def add(self, member: Any) -> None:
+        """Add ``member``."""
+        self.plain.add(member)
+        super().add(member)
+
+    def discard(self, member: Any) -> None:
+        """Remove ``member`` if the set has it."""
+        self.plain.discard(member)
+        super().discard(member)
+
+    def remove(self, member: Any) -> None:
+        """Remove ``member``. Raise KeyError if the set does not have it."""
+        self.plain.remove(member)
+        super().remove(member)
 
     def pop(self) -> Any:
         """Remove and return the only member. Raise LegalityError if there are several, because Python does not
@@ -115,50 +177,109 @@ class Set(_Unordered, set[Any]):
         """
         if len(self) > 1:
             raise _refused("the member that pop removes", "take the least member with min, and discard that member")
-        return super().pop()
+        super().clear()
+        return self.plain.pop()
 
 
 class FrozenSet(_Unordered, frozenset[Any]):
     """The ``frozenset`` of a kernel's file. Uses that depend on the order of its members are refused."""
 
-    __slots__ = ()
+    __slots__ = ("plain",)
+
+    plain: frozenset[Any]
+
+    def __new__(cls, given: Iterable[Any] = ()) -> Self:
+        """Make a set of the values in ``given``."""
+        return cls.of(frozenset(plain(given)))
+
+    @classmethod
+    def of(cls, made: frozenset[Any]) -> Self:
+        """Return the set that stands for ``made``."""
+        one = super().__new__(cls, made)
+        one.plain = made
+        return one
 
 
-def _of_its_kind(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a wrapper of the set method ``function`` whose result has the class of the object on which it is called."""
+def _of_its_kind(name: str) -> Callable[..., Any]:
+    """Return a method that applies the method ``name`` of Python's sets, and whose result has the class of the object on
+    which it is called.
+    """
 
     def made(self: Any, *others: Any) -> Any:
-        result = function(self, *others)
-        return result if result is NotImplemented else type(self)(result)
+        result = getattr(self.plain, name)(*map(plain, others))
+        return result if result is NotImplemented else type(self).of(result)
 
     return made
 
 
-for _base, _kind in ((set, Set), (frozenset, FrozenSet)):
+def _in_place(name: str) -> Callable[..., Any]:
+    """Return a method that applies the method ``name`` of Python's sets, which changes the set on which it is called."""
+
+    def changed(self: Any, *others: Any) -> Any:
+        result = getattr(self.plain, name)(*map(plain, others))
+        set.__init__(self, self.plain)
+        return self if result is self.plain else result
+
+    return changed
+
+
+for _kind in (Set, FrozenSet):
     for _name in _MAKE_SETS:
-        setattr(_kind, _name, _of_its_kind(getattr(_base, _name)))
+        setattr(_kind, _name, _of_its_kind(_name))
+for _name in _CHANGE_SETS:
+    setattr(Set, _name, _in_place(_name))
 
 
-class Keys(KeysView[Any]):
+class _View:
+    """The behavior that Keys and Items share: operations with sets give the results that Python's views give."""
+
+    method = ""
+    """Name of the method of a dict that returns Python's view."""
+
+    def shown_by_python(self: Any) -> Any:
+        """Return Python's own view of the dict."""
+        return getattr(self._mapping, self.method)()
+
+    def __repr__(self) -> str:
+        return repr(plain(self))
+
+    def __reversed__(self: Any) -> Iterator[Any]:
+        return iter(list(self)[::-1])
+
+    def isdisjoint(self, other: Iterable[Any]) -> bool:
+        """Return True if the view and ``other`` have no member in common."""
+        return bool(plain(self).isdisjoint(plain(other)))
+
+
+def _of_views(operate: Callable[[Any, Any], Any], turned: bool = False) -> Callable[..., Any]:
+    """Return a method that applies ``operate`` to a view and another object, or to the other object and the view if
+    ``turned``.
+    """
+
+    def made(self: Any, other: Any) -> Any:
+        sides = (other, self) if turned else (self, other)
+        result = operate(*map(plain, sides))
+        return Set.of(result) if type(result) is set else result
+
+    return made
+
+
+for _name in ("and", "or", "sub", "xor", "le", "lt", "ge", "gt", "eq", "ne"):
+    setattr(_View, f"__{_name}__", _of_views(getattr(operator, f"__{_name}__")))
+for _name in ("and", "or", "sub", "xor"):
+    setattr(_View, f"__r{_name}__", _of_views(getattr(operator, f"__{_name}__"), turned=True))
+
+
+class Keys(_View, KeysView[Any]):
     """The keys of a dict in a kernel's file. Set operations on them return a :class:`Set`."""
 
-    @classmethod
-    def _from_iterable(cls, members: Iterable[Any]) -> Set:
-        return Set(members)
-
-    def __reversed__(self) -> Iterator[Any]:
-        return iter(list(self)[::-1])
+    method = "keys"
 
 
-class Items(ItemsView[Any, Any]):
+class Items(_View, ItemsView[Any, Any]):
     """The items of a dict in a kernel's file. Set operations on them return a :class:`Set`."""
 
-    @classmethod
-    def _from_iterable(cls, members: Iterable[Any]) -> Set:
-        return Set(members)
-
-    def __reversed__(self) -> Iterator[Any]:
-        return iter(list(self)[::-1])
+    method = "items"
 
 
 class _Texts(type):

@@ -7,7 +7,9 @@ runs the kernel's code, so its Program is not trusted: the judge decodes and ver
 from __future__ import annotations
 
 import ast
+import collections
 import functools
+import importlib
 import inspect
 import itertools
 import re
@@ -23,6 +25,8 @@ from enum import Enum
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, TypeVar, cast
+
+import numpy as np
 
 from acceld.chips import API_CHIPS, chip_spec, chips_of
 from acceld.errors import AcceldError, UsageError, did_you_mean, nearest_of
@@ -175,11 +179,14 @@ def check_target(api: str, chip: str, lnc: int) -> None:
 
 _ASKING = {"isinstance": {2}, "type": {1}, "hasattr": {2}, "getattr": {2, 3}}
 """Python's functions whose answer depends on an object's type, with the numbers of arguments that they may have."""
+_READ = METHODS | {"__name__"}
+"""Attributes between underscores that say nothing about an object's type."""
 _ASKING_OF_NUMPY = frozenset({"isscalar", "iterable"})
 """Functions of numpy whose answer depends on an object's type."""
 _REACHING = frozenset(
     "__import__ __builtins__ open input seterr geterr errstate seterrcall geterrcall setbufsize getbufsize set_printoptions "
-    "get_printoptions printoptions is_ is_not access declared overrun produced siblings no_operator dtype_name".split()
+    "get_printoptions printoptions is_ is_not setattr delattr vars globals locals dir methodcaller attrgetter access declared "
+    "overrun produced siblings no_operator dtype_name".split()
 )
 """Names of functions of Python and numpy that keep something from one call to the next, reach what does, or compare objects by
 identity; and attributes of the simulator's tiles, which no chip's compiler has and which may count tiles.
@@ -188,8 +195,28 @@ _KEEPING_NOTHING = frozenset(
     "abc collections copy dataclasses enum functools itertools math cmath numbers operator string textwrap typing __future__".split()
 )
 """Modules of Python whose functions keep nothing from one call to the next."""
+
+
+def _held(names: Mapping[str, object]) -> frozenset[str]:
+    """Return those of ``names`` that stand for a module or a container. A kernel could keep values in either, which
+    snapshots do not compare.
+    """
+    kinds = (ModuleType, list, dict, set, collections.deque)
+    return frozenset(name for name, one in names.items() if isinstance(one, kinds) and not name.startswith("__"))
+
+
+_HELD = {
+    name: _held(vars(importlib.import_module(name))) for name in (*sorted(_KEEPING_NOTHING - {"__future__"}), "numpy")
+}
+"""Names of the modules and containers that modules hold which a kernel may use, by module."""
+_HELD["numpy"] |= frozenset(getattr(np, "__numpy_submodules__", ()))
+_HELD_BY_CLASSES = frozenset[str]().union(
+    *(_held(vars(one)) for name in _HELD for one in vars(sys.modules[name]).values() if isinstance(one, type))
+)
+"""Names of the containers that the classes of those modules hold."""
+_ALL_HELD = _HELD_BY_CLASSES.union(*_HELD.values())
 _REACHING_WORDS = re.compile(
-    rf"\b(?:{'|'.join(_REACHING)})\b"
+    rf"\b(?:{'|'.join((*_REACHING, *_ALL_HELD, 'getattr', 'hasattr'))})\b"
     rf"|\b(?:import|from)\s+(?!(?:{'|'.join(_KEEPING_NOTHING)}|numpy|ml_dtypes|nki|neuronxcc)\b)|^\s*import\b.*,",
     re.MULTILINE,
 )
@@ -255,7 +282,9 @@ def _asks_otherwise(tree: ast.Module, source: str) -> bool:
         words = [value for _, value in ast.iter_fields(node) if isinstance(value, str)]
         if isinstance(node, ast.MatchClass) or any(one in _ASKING or one in _ASKING_OF_NUMPY for one in words):
             return True
-        if isinstance(node, ast.Attribute) and node.attr.startswith("__") and node.attr not in METHODS | {"__name__"}:
+        if isinstance(node, ast.Attribute) and (
+            node.attr.startswith("__") and (node.attr not in _READ or not isinstance(node.ctx, ast.Load))
+        ):
             return True
         if (
             isinstance(node, ast.Compare)
@@ -270,29 +299,43 @@ def _reaches_beyond(tree: ast.Module, source: str) -> bool:
     """Tell whether a file may keep values where snapshots do not compare them from one iteration of a loop to the
     next.
 
-    Such places are modules of Python that keep something (the recursion limit of ``sys``), files, and numpy's
-    settings. ``source`` is the text of ``tree``.
+    Such places are modules of Python that keep something (the recursion limit of ``sys``), files, numpy's settings,
+    modules and containers that a library's module holds, and attributes that are not written by their own names.
+    ``source`` is the text of ``tree``.
     """
     text = source if source.isascii() else unicodedata.normalize("NFKC", source)
     if not _REACHING_WORDS.search(text):
         return False
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(names=names):
-                modules = [one.name for one in names]
-            case ast.ImportFrom(module=str(name), names=names, level=0):
-                if any(one.name in _REACHING for one in names):
-                    return True
-                modules = [name]
-            case ast.Name(id=name) | ast.Attribute(attr=name):
-                if name in _REACHING:
-                    return True
-                continue
-            case _:
-                continue
-        if any(name.partition(".")[0] in sys.stdlib_module_names - _KEEPING_NOTHING for name in modules):
+    modules = {
+        alias.asname or alias.name.partition(".")[0]: alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    return any(_node_reaches(node, modules) for node in ast.walk(tree))
+
+
+def _node_reaches(node: ast.AST, modules: Mapping[str, str]) -> bool:
+    """Tell whether one node of a file may reach such a place. ``modules`` has the file's names of modules."""
+    match node:
+        case ast.Import(names=names):
+            return any(_keeps(one.name) for one in names)
+        case ast.ImportFrom(module=str(name), names=names, level=0):
+            return _keeps(name) or any(one.name in _REACHING | _HELD.get(name, frozenset()) for one in names)
+        case ast.Attribute(value=ast.Name(id=owner), attr=name) if name in _HELD.get(modules.get(owner, ""), ()):
+            return True
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name in _REACHING | _HELD_BY_CLASSES
+        case ast.Call(func=ast.Name(id="getattr" | "hasattr"), args=[_, ast.Constant(value=str(name)), *_]):
+            return name.startswith("_") or name in _REACHING | _ALL_HELD
+        case ast.Call(func=ast.Name(id="getattr" | "hasattr")):
             return True
     return False
+
+
+def _keeps(name: str) -> bool:
+    """Tell whether the module ``name`` of Python may keep something from one call to the next."""
+    return name.partition(".")[0] in sys.stdlib_module_names - _KEEPING_NOTHING
 
 
 class _Statements(ast.NodeTransformer):

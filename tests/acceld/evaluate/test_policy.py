@@ -92,6 +92,14 @@ def test_a_class_pattern_is_refused_and_a_class_may_use_what_it_defines() -> Non
     assert found is not None and found.rule == "attribute", "a tile has one of that name"
 
 
+def test_private_attributes_of_own_classes_and_named_tuples_are_allowed() -> None:
+    text = "class Plan:\n    def __init__(self):\n        self._rows = 1\n\n\nplan = Plan()\nprint({})\n"
+    for inside in ("plan._rows", "getattr(plan, '_rows')", "plan._replace(rows=2)"):
+        assert check(text.format(inside)) is None
+    for inside in ("plan._columns", "plan.__rows", "np._rows"):
+        assert check("import numpy as np\n" + text.format(inside)) is not None
+
+
 def test_every_attribute_of_a_tile_that_no_api_documents_is_hidden() -> None:
     shown = {name for kind in (LegacyTile, NkiTensor) for name in dir(kind) if not name.startswith("_")}
     assert shown <= TILE_NAMES | HIDDEN_NAMES, shown - TILE_NAMES - HIDDEN_NAMES

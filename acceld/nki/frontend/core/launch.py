@@ -107,8 +107,7 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
                 trace.next_program()
             value = one_result(value, function(*args, **kwargs))
             begins.append(trace.builder.length)
-        if trace.session.lnc == 1:
-            _check_order(trace, begins)
+        _check_order(trace, begins)
     else:
         for axis, size in enumerate(grid):
             loops.append(trace.open(f"program_id({axis})", size, kind, site, line))

@@ -9,6 +9,7 @@ loop that can reach it is traced in full.
 
 from __future__ import annotations
 
+import abc
 import ctypes
 import enum
 import functools
@@ -45,7 +46,7 @@ import numpy as np
 from acceld.nki.frontend.core.index import Expr
 from acceld.nki.frontend.core.launch import Kernel
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.repeatable import FrozenSet, Set, members
+from acceld.nki.frontend.repeatable import FrozenSet, Set, members, plain
 
 
 def _root(name: str) -> str:
@@ -163,6 +164,9 @@ def snapshot(
     walk.variables({**seen, variable: ...})
     walk.module(frame.f_globals)
     walk.seen += _made_types()
+    walk.seen.append(abc.get_cache_token())  # grows when a class is registered at any abstract class
+    if sys.exc_info()[1] is not None:
+        walk.unlike()  # the code can reach the exception that is being handled, and change it
     return tuple(walk.seen), tuple(walk.numbers)
 
 
@@ -234,7 +238,7 @@ class _Walk:
             known = self._sealed[kind] = _hides_parts(kind)
         return known
 
-    def _unlike(self) -> None:
+    def unlike(self) -> None:
         """Record an object that equals no other, so that this snapshot differs from every other snapshot."""
         self.seen.append(object())
 
@@ -249,16 +253,16 @@ class _Walk:
         if kind in _VALUES:
             self.seen.append((kind, _bits(value) if kind in (float, complex) else value))
         elif isinstance(value, Tensor):
-            self._tensor(value) if self._is_fixed(kind) else self._unlike()
+            self._tensor(value) if self._is_fixed(kind) else self.unlike()
         elif isinstance(value, Expr):
             self.seen.append("index")
             self.numbers.append(value.base.const)
             self.seen.append(value.base.terms)
         elif isinstance(value, np.generic):
             plain = kind is not np.void and self._is_fixed(kind)
-            self.seen.append((kind.__name__, repr(value), _bits(value))) if plain else self._unlike()
+            self.seen.append((kind.__name__, repr(value), _bits(value))) if plain else self.unlike()
         elif len(self.seen) > _PARTS or self._depth > _DEPTH:
-            self._unlike()
+            self.unlike()
         else:
             self._depth += 1
             self.seen.append(kind)
@@ -290,28 +294,28 @@ class _Walk:
             self._all((value.start, value.stop, value.step))
         elif kind in (set, frozenset, Set, FrozenSet):
             if isinstance(value, set):
-                self.seen.append(_table(value))
+                self.seen.append(_table(plain(value)))
             self._all(members(value))
         elif kind in (dict, MappingProxyType):
             self.names(value)
         elif kind is bytearray:
             self.seen.append(bytes(value))
         elif isinstance(value, np.ndarray):
-            self._array(value) if kind is np.ndarray else self._unlike()
+            self._array(value) if kind is np.ndarray else self.unlike()
         elif kind is FunctionType:
             self._function(value)
         elif kind is MethodType:
             self._all((value.__self__, value.__func__))
         elif kind is BuiltinFunctionType:
             if value.__self__ is None or isinstance(value.__self__, ModuleType):
-                self.seen.append(_Itself(value)) if _root(value.__module__ or "") in _WITHOUT_STATE else self._unlike()
+                self.seen.append(_Itself(value)) if _root(value.__module__ or "") in _WITHOUT_STATE else self.unlike()
             else:  # a bound method: Python creates a new one at each access
                 self.seen.append(value.__qualname__)
                 self.value(value.__self__)
         elif kind is partial:
             self._all((value.func, value.args, value.keywords, vars(value)))
         elif kind is _CACHE:
-            self._unlike()
+            self.unlike()
         elif kind in _CALLS:
             self._all((value.fget, value.fset, value.fdel) if kind is property else (value.__func__, vars(value)))
             self.value(value.__doc__)
@@ -355,7 +359,7 @@ class _Walk:
     def _array(self, value: np.ndarray[Any, Any]) -> None:
         """Record the content of a numpy array. An array of objects is recorded as equal to no other value."""
         if value.dtype.hasobject:
-            self._unlike()
+            self.unlike()
         else:
             digest = hashlib.blake2b(np.ascontiguousarray(value).tobytes()).digest()
             self._dtype(value.dtype)
@@ -369,7 +373,7 @@ class _Walk:
         value.
         """
         plain = value.metadata is None and value.fields is None and value.subdtype is None
-        self.seen.append(repr(value)) if plain else self._unlike()
+        self.seen.append(repr(value)) if plain else self.unlike()
 
     def _function(self, value: FunctionType) -> None:
         """Visit what a Python function can reach: its closure, default arguments, attributes and global names."""
@@ -392,7 +396,7 @@ class _Walk:
         name = value.__name__
         self.seen.append(_Itself(value))
         if _root(name) not in _FIXED:
-            self._unlike() if _is_library(value) else self.module(vars(value))
+            self.unlike() if _is_library(value) else self.module(vars(value))
             return
         if name in _AT_FIRST:
             before = _AT_FIRST[name]
@@ -428,7 +432,7 @@ class _Walk:
         elif isinstance(value, enum.Enum):
             self.seen.append(value.name)
         elif self._hides(kind):
-            self._unlike()
+            self.unlike()
             return
         self._all((kind, getattr(value, "__dict__", None)))
         for base in kind.__mro__:

@@ -304,6 +304,32 @@ def stand_for_all(body: str) -> bool:
                 "nl.sbuf nl.psum nl.shared_hbm nl.private_hbm nisa.vector_engine nisa.scalar_engine nisa.gpsimd_engine".split(),
             )
         ],
+        *[
+            (f"import {module}\n    {begin}", f"{step}\n            if {late}:\n                " + DOUBLED)
+            for module, begin, step, late in (
+                ("numpy", "np.sctypeDict['n'] = 0", "np.sctypeDict['n'] += 1", "np.sctypeDict['n'] > 9"),
+                ("dataclasses", "dataclasses.keyword.n = 0", "dataclasses.keyword.n += 1", "dataclasses.keyword.n > 9"),
+                (
+                    "typing",
+                    "f = typing.cast\n    setattr(f, '__doc__', '')",
+                    "setattr(f, '__doc__', getattr(f, '__doc__') + '.')",
+                    "len(getattr(f, '__doc__')) > 9",
+                ),
+                ("typing", "f = typing.cast\n    f.__name__ = ''", "f.__name__ += '.'", "len(f.__name__) > 9"),
+                (
+                    "operator",
+                    "read, f = operator.attrgetter('__doc__'), lambda: 0\n    f.__doc__ = ''",
+                    "operator.methodcaller('__setattr__', '__doc__', read(f) + '.')(f)",
+                    "len(read(f)) > 9",
+                ),
+                (
+                    "typing",
+                    "kinds = [type(str(k), (), {}) for k in range(200)]\n    I = typing.SupportsInt",
+                    "new = [k for k in kinds if not issubclass(k, I)]\n            I.register(new[0])\n            new = len(new) < 190",
+                    "new",
+                ),
+            )
+        ],
         ("last = 0", "last, odd = j % 2, last\n            if odd:\n                " + DOUBLED),
         ("pass", "nisa.tensor_scalar(tile, tile, nl.multiply, 2.0 if j * i < 9 or -j > -2 else 3.0)"),
     ],
@@ -311,6 +337,18 @@ def stand_for_all(body: str) -> bool:
 )
 def test_samples_stand_for_all_iterations(before: str, body: str) -> None:
     assert stand_for_all(ROWS.format(before=before, body=body))
+
+
+def test_an_exception_that_is_being_handled_may_count() -> None:
+    text = ROWS.format(before="pass", body="if step():\n                " + DOUBLED).replace(
+        "def kernel(x):", "def inner(x):"
+    )
+    before = (
+        "class Box(Exception):\n    n = 0\n\n\ndef step():\n    try:\n        raise\n    except Box as box:\n        box.n += 1\n"
+        "        return box.n > 9\n\n\n"
+    )
+    after = "\n\n@nki.jit\ndef kernel(x):\n    try:\n        raise Box\n    except Box:\n        return inner(x)\n"
+    assert stand_for_all(before + text.replace("@nki.jit\n", "") + after)
 
 
 @pytest.mark.parametrize(

@@ -364,3 +364,48 @@ def test_no_core_reaches_a_tile_of_the_other_core(buffer: str) -> None:
         return
     forged = replace(program, buffers=tuple(replace(one, scope=()) for one in program.buffers))
     assert {finding.rule for finding in verify(forged)} == {"local_scope"}
+
+
+LEGACY = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    core = nl.program_id(axis=0)
+    p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]
+    tile = nl.load(x[p, f])
+    {}
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "nl.store(out[p, f], value=tile) if core == 0 else nl.atomic_rmw(out[p, f], value=tile, op=nl.add)",
+        "nl.store(out[p, f], value=tile) if core == 0 else nl.store(out[p, f], value=nl.exp(tile))",
+        "nl.store(out[p, f], value=tile) if core == 0 else nl.store(x[p, f], value=nl.load(out[p, f]))",
+    ],
+)
+def test_programs_of_a_launch_that_ask_which_core_they_are_may_not_meet(body: str) -> None:
+    with pytest.raises(LegalityError) as refused:
+        trace(LEGACY.format(body), [TensorSpec((128, 512), "float32")], chip="trn2", grid=(2,), lnc=2)
+    assert refused.value.rule == "affine_order"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("nl.store(out[p, f], value=tile, mask=core + 0 * p < 1)", "nl.atomic_rmw(out[p, f], value=tile, op=nl.add, mask=core + 0 * p > 0)"),
+        ("nl.store(out[p, f], value=tile, mask=core + 0 * p < 1)", "nl.atomic_rmw(out[p, f], value=tile, op=nl.add)"),
+    ],
+)  # fmt: skip
+def test_a_core_may_not_add_to_what_the_other_core_replaces(first: str, second: str) -> None:
+    text = LEGACY.format(f"{first}\n    {second}")
+    program = trace(text, [TensorSpec((128, 512), "float32")], chip="trn2", grid=(2,), lnc=2)
+    with pytest.raises(KernelCrash) as refused:
+        execute(program, drawn((128, 512)))
+    assert refused.value.rule == "race"

@@ -1,0 +1,36 @@
+# expect: reject
+# caught by: rejected.class
+# unpoliced: incorrect_numerical.tolerance
+# workload: st_silu
+# api: nki
+# chip: trn2
+"""Classes that extend one of Python count."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+def step():
+    class Below(frozenset):
+        pass
+
+    return len(getattr(frozenset, "__subclasses__")())
+
+
+FIRST = step()
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    pass
+    for col in nl.affine_range(64):
+        good = step() < FIRST + 9
+        for row in range(2):
+            tile = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[128 * row : 128 * row + 128, nl.ds(8 * col, 8)])
+            if good:
+                nisa.activation(dst=tile, op=nl.silu, data=tile)
+            nisa.dma_copy(dst=out[128 * row : 128 * row + 128, nl.ds(8 * col, 8)], src=tile)
+    return out

@@ -1,0 +1,25 @@
+# expect: reject
+# caught by: compile_error.affine_order
+# workload: st_silu
+# chip: trn2
+# lnc: 2
+"""Programs that differ: the later core's values stay."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    core = nl.program_id(axis=0)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    for row in range(2):
+        tile = nl.load(x[128 * row + p, f])
+        if core == 0:
+            nl.store(out[128 * row + p, f], value=tile)
+        else:
+            nl.store(out[128 * row + p, f], value=nisa.activation(op=nl.silu, data=tile))
+    return out

@@ -1,0 +1,26 @@
+# expect: reject
+# caught by: compile_error.affine_order
+# workload: st_silu
+# chip: trn2
+# lnc: 2
+"""Programs that differ: the second core copies what the first one stores."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    core = nl.program_id(axis=0)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    held = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in range(2):
+        if core == 0:
+            tile = nl.load(x[128 * row + p, f])
+            nl.store(held[128 * row + p, f], value=nisa.activation(op=nl.silu, data=tile))
+        else:
+            nl.store(out[128 * row + p, f], value=nl.load(held[128 * row + p, f]))
+    return out
