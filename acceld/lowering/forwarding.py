@@ -41,6 +41,8 @@ ROOM = 16 * 1024
 """Greatest number of bytes of each partition that all such tiles may take together."""
 MOST_LINES = 8
 """Greatest number of columns that are transposed one by one to become a row."""
+MOST_PASSED = 4
+"""Greatest number of iterations of a loop for which a value stays on the chip."""
 LEAST_INSIDE = 8
 """Least number of transfers that copies replace if a tensor is also loaded from HBM or stored to HBM as a whole."""
 
@@ -93,10 +95,12 @@ class _Pass:
                 written, stored = _changed(statement.body)
                 kept = [one for one in held if one.piece.tile not in written and one.block.tensor not in stored]
                 passed = self._passed_on(statement) if statement.ordered else []
-                body = self.block(statement.body, [*kept, *(one for one, _ in passed)])
+                body = self.block(statement.body, [*kept, *(one for chain in passed for one, _ in chain)])
                 before, held[:] = [*held], kept
-                for one, store in passed:
-                    if one.piece.tile in self.used:
+                for chain in passed:
+                    least = max((at for at, (one, _) in enumerate(chain) if one.piece.tile in self.used), default=-1)
+                    # the oldest value first, because each tile takes the value of the tile before it
+                    for one, store in chain[least::-1] if least >= 0 else ():
                         first = Block(one.block.tensor, Affine(one.block.offset.constant), one.block.pattern)
                         shape = tuple(count for _, count in first.pattern)
                         whole = replace(one.piece, reshaped=shape) if len(shape) > 2 else one.piece
@@ -112,22 +116,22 @@ class _Pass:
                 made.append(statement)
         return made
 
-    def _passed_on(self, loop: Loop) -> list[tuple[_Held, Piece]]:
-        """Return the values that an iteration of ``loop`` can leave on the chip for the next iteration.
+    def _passed_on(self, loop: Loop) -> list[list[tuple[_Held, Piece]]]:
+        """Return the values that an iteration of ``loop`` can leave on the chip for the next iterations.
 
-        Each value is a pair: the new tile that holds the value, which has to be declared before the loop, and the
-        piece that an iteration stores to HBM. Only a value that was also stored before the loop qualifies, because
-        the first iteration reads that one.
+        Each value is a list of pairs, for the next iteration, the one after it, and so on: the new tile that holds the
+        value, which has to be declared before the loop, and the piece from which an iteration copies it. Only a value that
+        was also stored before the loop qualifies, because the first iterations read that one.
         """
-        found: list[tuple[_Held, Piece]] = []
+        found: list[list[tuple[_Held, Piece]]] = []
         stores = [one for one in loop.body if isinstance(one, Call) and isinstance(one.dst, Block)]
+        values = (value for call, _ in calls(loop.body) for _, value in call.args)
+        read = {(value.tensor, value.offset) for value in values if isinstance(value, Block)}
         for store in stores:
             block, piece = store.dst, dict(store.args).get("src")
             assert isinstance(block, Block)
             by = dict(block.offset.terms).get(loop.variable, 0)
-            before = Block(block.tensor, block.offset + -by, block.pattern)
-            start = Block(block.tensor, Affine(before.offset.constant), block.pattern)
-            own = block.offset.terms == ((loop.variable, by),) and start in self.stored
+            own = block.offset.terms == ((loop.variable, by),)
             if not own or not isinstance(piece, Piece) or len(piece.spans) > 2 or not self._fits(piece, block):
                 continue
             after = loop.body[loop.body.index(store) + 1 :]
@@ -135,9 +139,18 @@ class _Pass:
             if block.tensor in _changed(others)[1] or piece.tile in _changed(after)[0]:
                 continue
             rows, columns = piece.spans[0].count or 1, piece.spans[1].count or 1
-            tile = Tile(self.fresh("state"), (rows, columns), piece.tile.dtype)
-            whole = Piece(tile, (Span(Affine(), rows), Span(Affine(), columns)))
-            found.append((_Held(before, whole), replace(piece, reshaped=None)))
+            chain: list[tuple[_Held, Piece]] = []
+            source = replace(piece, reshaped=None)
+            further = (n for n in range(2, MOST_PASSED + 1) if (block.tensor, block.offset + -by * n) in read)
+            for number in range(1, max(further, default=1) + 1):
+                before = replace(block, offset=block.offset + -by * number)
+                if replace(before, offset=Affine(before.offset.constant)) not in self.stored:
+                    break
+                tile = Tile(self.fresh("state"), (rows, columns), piece.tile.dtype)
+                whole = Piece(tile, (Span(Affine(), rows), Span(Affine(), columns)))
+                chain.append((_Held(before, whole), source))
+                source = whole
+            found.append(chain)
         return found
 
     def _call(self, call: Call, held: list[_Held]) -> list[Statement]:

@@ -682,6 +682,9 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
     if terms < 2 or (terms > MOST_TERMS and min(rows, width) > 1):
         return None
     if min(rows, width) > 1:
+        beside = rows * width * terms
+        if many >= FEW_ROWS and beside <= WIDE_ROW and 4 * -(-many // PARTITIONS) * (LEAST_CYCLES + beside) < products:
+            return _as_sums(left, right, batch, node)
         if terms > MOST_FOLDED or many * max(rows, width) < LONG_ROW:
             return None
         cycles = 4 * terms * (LEAST_CYCLES + node.size // PARTITIONS)
@@ -934,13 +937,33 @@ def _folded_twice(node: Node, uses: Uses) -> View | None:
     axes = squeezed(source.shape[kept:], source.strides[kept:])
     parts = next((found for count in _parts_of(axes) if (found := prefix(axes, count)) is not None), None)
     if parts is None:
-        return None
+        return _folded_with_rest(node, kept, merged([axes])[0], uses)
     lead, rest = parts
     shape, strides = zip(*lead, *rest, strict=True)
     view = View(source.node, source.shape[:kept] + shape, source.strides[:kept] + strides, source.offset)
     results = view.shape[: kept + len(lead)]
     made = replace(node, args=(view,), shape=results, dtype=_of_parts(node), folded=len(rest))
     return whole(replace(node, args=(whole(made),), folded=len(lead)))
+
+
+def _folded_with_rest(node: Node, kept: int, axes: Axes, uses: Uses) -> View | None:
+    """Return a reduction over ``axes`` as the reduction of all elements that 128 partitions share equally, combined with
+    the reduction of the few elements after them.
+
+    ``kept`` is the number of axes of the operand that the result has. Return None if ``axes`` are more than one axis.
+    """
+    source = node.views[0]
+    if len(axes) != 1 or axes[0][0] % PARTITIONS == 0:
+        return None
+    ((extent, stride),) = axes
+    most = extent // PARTITIONS * PARTITIONS
+    found = []
+    for first, count in ((0, most), (most, extent - most)):
+        shape, strides = (*source.shape[:kept], count), (*source.strides[:kept], stride)
+        part = View(source.node, shape, strides, source.offset + first * stride)
+        made = replace(node, args=(part,), dtype=_of_parts(node), folded=1)
+        found.append(_cheaper(made, uses, LONG))
+    return whole(_derived(node, node.name, found))
 
 
 def _parts_of(axes: Axes) -> Iterator[int]:
