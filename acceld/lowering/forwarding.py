@@ -535,17 +535,19 @@ class _Resident:
 @dataclass(frozen=True, slots=True)
 class _Touch:
     """A load from a tensor in HBM, or a store to it. ``place`` is the number of the kernel's top-level statement that
-    contains the transfer.
+    contains the transfer. ``turns`` is how often a loop over steps runs the transfer; 0 outside of such a loop.
     """
 
     place: int
     block: Block
     stores: bool
     plain: bool
+    turns: int
 
 
 def resident(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], str]) -> Kernel:
-    """Return the kernel with a tile in place of each small HBM tensor that it stores and loads part by part.
+    """Return the kernel with a tile in place of each small HBM tensor that it stores and loads part by part, and of each
+    small argument of which a loop over steps loads a part in each step.
 
     Each element of such a tensor must be on the same partition in all these stores and loads. Stores before them and
     loads after them may have any form. ``sizes`` has the bytes of an element by dtype. ``fresh`` returns a name that
@@ -554,15 +556,17 @@ def resident(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], st
     trips, room = extents(kernel.body), ROOM
     touched: dict[HbmTensor, list[_Touch]] = {}
     for place, statement in enumerate(kernel.body):
-        for call, _ in calls([statement]):
+        steps = isinstance(statement, Loop) and statement.ordered
+        for call, times in calls([statement]):
             for block in (one for one in (call.dst, *(value for _, value in call.args)) if isinstance(one, Block)):
-                touched.setdefault(block.tensor, []).append(_Touch(place, block, block is call.dst, _is_plain(call)))
+                touch = _Touch(place, block, block is call.dst, _is_plain(call), times if steps else 0)
+                touched.setdefault(block.tensor, []).append(touch)
             gathered = (value.tensor for _, value in call.args if isinstance(value, Gathered))
             for tensor in gathered:
                 whole = Block(tensor, Affine(), ())
-                touched.setdefault(tensor, []).append(_Touch(place, whole, False, plain=False))
+                touched.setdefault(tensor, []).append(_Touch(place, whole, False, plain=False, turns=0))
     held: dict[HbmTensor, _Resident] = {}
-    for tensor in kernel.made:
+    for tensor in sorted(touched, key=lambda one: one not in kernel.made):
         if (found := _resident(tensor, touched.get(tensor, ()), trips, tensor in kernel.returned)) is None:
             continue
         bytes_held = math.prod(found.tile.shape[1:]) * sizes[tensor.dtype]
@@ -629,12 +633,15 @@ def _resident(
     inside = [one for one, fit in zip(touched, fits, strict=True) if fit]
     outside = [one for one, fit in zip(touched, fits, strict=True) if not fit]
     stores = [one.place for one in inside if one.stores]
-    if not stores or all(one.stores for one in inside):
+    often = sum(one.turns for one in inside) >= LEAST_INSIDE
+    if often and not any(one.stores for one in touched):
+        return _Resident(tile, layout, inside[0].place, inside[-1].place, loads=True, stores=False)
+    if not stores or (all(one.stores for one in inside) and not often):
         return None
     first, last = inside[0].place, max(stores)
     before = [one for one in outside if one.place < first]
     after = [one for one in outside if one.place > last and not one.stores]
-    if len(before) + len(after) < len(outside) or (outside and len(inside) < LEAST_INSIDE):
+    if len(before) + len(after) < len(outside) or (outside and sum(one.turns or 1 for one in inside) < LEAST_INSIDE):
         return None
     return _Resident(tile, layout, first, last, bool(before), bool(after) or returned)
 

@@ -730,7 +730,9 @@ def _as_sums(left: View, right: View, batch: int, node: Node) -> View | None:
         right.reshaped((*right.shape[:batch], *(1,) * (kept - batch), *right.shape[batch:])).broadcast(wide),
     ]
     own = spread[0] if matrix is left else spread[1]
-    order = sorted(range(len(wide)), key=lambda axis: (axis >= batch, -abs(own.strides[axis]), axis))
+    order = list(range(len(wide)))
+    if min(math.prod(left.shape[batch:kept]), math.prod(right.shape[batch:columns])) == 1:
+        order.sort(key=lambda axis: (axis >= batch, -abs(own.strides[axis]), axis))
     turned = [one.mapped(lambda array: array.transpose(order)) for one in spread]
     both = _derived(node, "mul", turned, "float32", turned[0].shape)
     ends = [order.index(axis) for axis in range(len(wide) - node.folded, len(wide))]
