@@ -1448,13 +1448,21 @@ class Nest(Choices):
         assert part is not None
         rows = self._rows_of(node, merged([part.columns])[0])
         if [step for step, _ in rows.pattern] == [1]:
-            spans = (Span(ZERO, self.part), *(Span(one, None) for one in rows.between), Span(rows.offset, rows.pattern[0][1]))
+            spans = (
+                Span(ZERO, self.part),
+                *(Span(one, None) for one in rows.between),
+                Span(rows.offset, rows.pattern[0][1]),
+            )
             data = Piece(rows.tile, spans)
         else:
-            data = full(self.build.tile("gathered", (self.part, math.prod(e for _, e in rows.pattern)), rows.tile.dtype))
+            data = full(
+                self.build.tile("gathered", (self.part, math.prod(e for _, e in rows.pattern)), rows.tile.dtype)
+            )
             self.build.call("tensor_copy", self._as_axes(data, merged([part.columns])[0]), src=rows)
         dst = self._destination(node)
-        values = full(self.build.tile("greatest", (self.part, EIGHT), rows.tile.dtype)) if node.name == "places" else dst
+        values = (
+            full(self.build.tile("greatest", (self.part, EIGHT), rows.tile.dtype)) if node.name == "places" else dst
+        )
         self.build.call("max8", values, src=data)
         if node.name == "places":
             found = full(self.build.tile("found", (self.part, EIGHT), "uint32"))

@@ -385,6 +385,51 @@ def _reciprocal(below: View, node: Node) -> View:
     return whole(_derived(node, "recip", [small], shape=small.shape)).broadcast(below.shape)
 
 
+def _along_each_axis(node: Node, uses: Uses) -> View | None:
+    """Return a reduction over windows of several axes as a reduction along one of the axes, and one of its results along the
+    others. Windows overlap, so each result along the first axis is used several times.
+
+    Return None for small windows, which :func:`_small_fold` replaces.
+    """
+    source = node.views[0]
+    kept = len(source.shape) - node.folded
+    lead, folded = list(zip(source.shape, source.strides, strict=True))[:kept], source.strides[kept:]
+    if math.prod(source.shape[kept:]) <= MOST_FOLDED or node.folded < 2:
+        return None
+    for axis, (count, tap) in enumerate(zip(source.shape[kept:], folded, strict=True)):
+        at = next((at for at, (n, s) in enumerate(lead) if 0 < tap <= s < tap * count and n > 1 and s % tap == 0), None)
+        others = [one for one in range(node.folded) if one != axis]
+        if at is None or not all(_taps(_only(source, kept, [one]), 0, 1)[0] for one in others):
+            continue
+        step = lead[at][1] // tap
+        rows = (lead[at][0] - 1) * step + count  # each row of windows, once
+        every = [*lead[:at], (rows, tap), *lead[at + 1 :]]
+        inner = _only(source, kept, others)
+        view = View(
+            source.node,
+            (*(n for n, _ in every), *inner.shape[kept:]),
+            (*(s for _, s in every), *inner.strides[kept:]),
+            source.offset,
+        )
+        made = replace(node, args=(view,), shape=view.shape[:kept], dtype=_of_parts(node), folded=len(others))
+        found = _cheaper(made, uses)
+        if not found.whole or found.shape != made.shape:
+            return None
+        steps = list(dense(made.shape))
+        strides = (*steps[:at], steps[at] * step, *steps[at + 1 :], steps[at])
+        last = View(found.node, (*node.shape, count), strides, found.offset)
+        return _cheaper(replace(node, args=(last,), folded=1), uses)
+    return None
+
+
+def _only(view: View, kept: int, axes: Sequence[int]) -> View:
+    """Return a view with its first ``kept`` axes, and of the axes after them only those with the numbers ``axes``."""
+    places = [*range(kept), *(kept + axis for axis in axes)]
+    return View(
+        view.node, tuple(view.shape[at] for at in places), tuple(view.strides[at] for at in places), view.offset
+    )
+
+
 def _small_fold(node: Node, uses: Uses) -> View | None:
     """Replace a reduction of a few elements that are not contiguous, as in pooling, by element-wise operations."""
     operand = node.views[0]
@@ -1020,7 +1065,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _turned,
         _summed,
     ),
-    "reduce": (_narrow, _small_fold),
+    "reduce": (_narrow, _along_each_axis, _small_fold),
     "dot": (_wide, _along_batches, _by_elements, _gathered, _scaled_product),
     "buffer": (_pieced,),
 }
