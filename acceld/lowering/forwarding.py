@@ -55,9 +55,19 @@ class _Held:
     piece: Piece
 
 
-def forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], str]) -> Kernel:
+def on_chip(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], str]) -> Kernel:
+    """Return the kernel with copies between tiles in place of transfers from and to HBM, where the values are or stay on the
+    chip.
+
+    ``sizes`` has the bytes of an element by dtype. ``fresh`` returns a name that the kernel does not have yet.
+    """
+    kernel, passed = _forwarded(kernel, sizes, fresh)
+    return _resident_in(kernel, passed, sizes, fresh)
+
+
+def _forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], str]) -> tuple[Kernel, set[HbmTensor]]:
     """Return the kernel with copies in place of loads whose values are still in a tile, and without stores that nothing
-    reads.
+    reads. Also return the tensors whose values pass from iteration to iteration of a loop in a tile.
 
     ``sizes`` has the bytes of an element by dtype. ``fresh`` returns a name that the kernel does not have yet.
     """
@@ -67,7 +77,7 @@ def forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], s
     read = Counter(_read(body))
     gone = {tensor for tensor in kernel.made if not read[tensor] and tensor not in kernel.returned}
     made = tuple(tensor for tensor in kernel.made if tensor not in gone)
-    return replace(kernel, made=made, body=tuple(_without_copies(_without_stores(body, gone))))
+    return replace(kernel, made=made, body=tuple(_without_copies(_without_stores(body, gone)))), pass_.passed
 
 
 class _Pass:
@@ -80,6 +90,8 @@ class _Pass:
         self.trips, self.sizes, self.fresh = trips, sizes, fresh
         self.used: set[Tile] = set()
         self.stored: list[Block] = []
+        self.passed: set[HbmTensor] = set()
+        """Tensors whose values pass from iteration to iteration of a loop in a tile."""
         self.ones: dict[str, Tile] = {}
         """Rows of ones, by dtype. A matrix product with ones repeats a row on all partitions."""
 
@@ -106,6 +118,7 @@ class _Pass:
                         whole = replace(one.piece, reshaped=shape) if len(shape) > 2 else one.piece
                         load = Call("dma_copy", whole, (("src", first),))
                         made += [Declaration(one.piece.tile), *self._call(load, before)]
+                        self.passed.add(one.block.tensor)
                         body.append(Call("tensor_copy", one.piece, (("src", store),)))
                         moved = dict(one.block.offset.terms)[statement.variable] * statement.count
                         held.append(_Held(replace(first, offset=first.offset + moved), one.piece))
@@ -535,7 +548,7 @@ class _Resident:
 @dataclass(frozen=True, slots=True)
 class _Touch:
     """A load from a tensor in HBM, or a store to it. ``place`` is the number of the kernel's top-level statement that
-    contains the transfer. ``turns`` is how often a loop over steps runs the transfer; 0 outside of such a loop.
+    contains the transfer. ``turns`` is how often the kernel runs the transfer.
     """
 
     place: int
@@ -545,9 +558,11 @@ class _Touch:
     turns: int
 
 
-def resident(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], str]) -> Kernel:
-    """Return the kernel with a tile in place of each small HBM tensor that it stores and loads part by part, and of each
-    small argument of which a loop over steps loads a part in each step.
+def _resident_in(
+    kernel: Kernel, passed: set[HbmTensor], sizes: Mapping[str, int], fresh: Callable[[str], str]
+) -> Kernel:
+    """Return the kernel with a tile in place of each small HBM tensor that it stores and loads part by part, and of each small
+    one of ``passed``, whose values pass from step to step of a loop: a step waits until its values are stored.
 
     Each element of such a tensor must be on the same partition in all these stores and loads. Stores before them and
     loads after them may have any form. ``sizes`` has the bytes of an element by dtype. ``fresh`` returns a name that
@@ -556,18 +571,19 @@ def resident(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], st
     trips, room = extents(kernel.body), ROOM
     touched: dict[HbmTensor, list[_Touch]] = {}
     for place, statement in enumerate(kernel.body):
-        steps = isinstance(statement, Loop) and statement.ordered
-        for call, times in calls([statement]):
+        for call, turns in calls([statement]):
             for block in (one for one in (call.dst, *(value for _, value in call.args)) if isinstance(one, Block)):
-                touch = _Touch(place, block, block is call.dst, _is_plain(call), times if steps else 0)
+                touch = _Touch(place, block, block is call.dst, _is_plain(call), turns)
                 touched.setdefault(block.tensor, []).append(touch)
             gathered = (value.tensor for _, value in call.args if isinstance(value, Gathered))
             for tensor in gathered:
                 whole = Block(tensor, Affine(), ())
-                touched.setdefault(tensor, []).append(_Touch(place, whole, False, plain=False, turns=0))
+                touched.setdefault(tensor, []).append(_Touch(place, whole, False, plain=False, turns=turns))
     held: dict[HbmTensor, _Resident] = {}
-    for tensor in sorted(touched, key=lambda one: one not in kernel.made):
-        if (found := _resident(tensor, touched.get(tensor, ()), trips, tensor in kernel.returned)) is None:
+    for tensor in kernel.made:
+        if (
+            found := _resident(tensor, touched.get(tensor, ()), trips, tensor in kernel.returned, tensor in passed)
+        ) is None:
             continue
         bytes_held = math.prod(found.tile.shape[1:]) * sizes[tensor.dtype]
         if bytes_held <= min(WIDEST, room):
@@ -610,9 +626,11 @@ def resident(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], st
 
 
 def _resident(
-    tensor: HbmTensor, touched: Sequence[_Touch], trips: Mapping[str, int], returned: bool
+    tensor: HbmTensor, touched: Sequence[_Touch], trips: Mapping[str, int], returned: bool, passed: bool
 ) -> _Resident | None:
     """Return the tile that can have the values of a tensor; None if there is no such tile, or if it saves nothing.
+
+    A tensor that is only stored needs no tile unless its values are ``passed`` on from step to step.
 
     ``touched`` has the stores to the tensor and the loads from it, in order.
     """
@@ -633,15 +651,12 @@ def _resident(
     inside = [one for one, fit in zip(touched, fits, strict=True) if fit]
     outside = [one for one, fit in zip(touched, fits, strict=True) if not fit]
     stores = [one.place for one in inside if one.stores]
-    often = sum(one.turns for one in inside) >= LEAST_INSIDE
-    if often and not any(one.stores for one in touched):
-        return _Resident(tile, layout, inside[0].place, inside[-1].place, loads=True, stores=False)
-    if not stores or (all(one.stores for one in inside) and not often):
+    if not stores or (all(one.stores for one in inside) and not passed):
         return None
     first, last = inside[0].place, max(stores)
     before = [one for one in outside if one.place < first]
     after = [one for one in outside if one.place > last and not one.stores]
-    if len(before) + len(after) < len(outside) or (outside and sum(one.turns or 1 for one in inside) < LEAST_INSIDE):
+    if len(before) + len(after) < len(outside) or (outside and sum(one.turns for one in inside) < LEAST_INSIDE):
         return None
     return _Resident(tile, layout, first, last, bool(before), bool(after) or returned)
 

@@ -16,7 +16,7 @@ from acceld.lowering.axes import PARTITIONS
 from acceld.lowering.building import KernelBuilder
 from acceld.lowering.choices import BYTES, WIDEST, HbmPlacement, Rolled
 from acceld.lowering.engines import balanced
-from acceld.lowering.forwarding import forwarded, resident
+from acceld.lowering.forwarding import on_chip
 from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, coordinates, overlap, root, whole
 from acceld.lowering.loops import vectorized
 from acceld.lowering.nests import Nest
@@ -99,7 +99,7 @@ def lowered(
         name, doc, named, found.made, tuple(found.build.blocks[0]), found.returned, tuple((numbers or {}).items())
     )
     if pieces.nodes >= MOST_NODES:  # with smaller regions, values are meant to go through HBM
-        kernel = resident(forwarded(kernel, BYTES, found.build.fresh), BYTES, found.build.fresh)
+        kernel = on_chip(kernel, BYTES, found.build.fresh)
     return kernel if SPELLINGS[api].chooses_engines else balanced(kernel)
 
 
