@@ -651,7 +651,7 @@ def _order(a: Any, axis: Any) -> Any:
         a, axis = wrapped(a).reshape(-1), 0
     at = axis % a.ndim
     x = wrapped(np.moveaxis(a, at, -1))
-    found = _by_ranks(x) if x.shape[-1] <= MOST_SORTED else None
+    found: Any = _by_ranks(x) if x.shape[-1] <= MOST_SORTED else None
     if x.shape[-1] >= EIGHT:
         rows = array_of(x.astype(np.float32))
         every = () if found is None else (wrapped(found).view,)
