@@ -198,13 +198,14 @@ def lying_together(axes: Axes) -> Axes:
 def lying_order(axes: Axes) -> list[int] | None:
     """Return the numbers of the axes in the order in which the elements lie in memory: the largest stride first.
 
-    Return None if reordering would not help: no axis but the last has stride 1 and at least ``LEAST_RUN`` elements.
-    Also return None if a stride is not positive.
+    Return None if reordering would not help: the last axis has stride 1, or no ``LEAST_RUN`` elements lie beside each
+    other. Also return None if a stride is not positive.
     """
-    beside = [at for at, (extent, stride) in enumerate(axes) if stride == 1 and extent >= LEAST_RUN]
-    if len(axes) < 2 or not beside or axes[-1][1] == 1 or any(stride <= 0 for _, stride in axes):
+    if len(axes) < 2 or axes[-1][1] == 1 or any(stride <= 0 for _, stride in axes):
         return None
-    return sorted(range(len(axes)), key=lambda at: -axes[at][1])
+    order = sorted(range(len(axes)), key=lambda at: -axes[at][1])
+    extent, stride = merged([tuple(axes[at] for at in order)])[0][-1]
+    return order if stride == 1 and extent >= LEAST_RUN else None
 
 
 def on_tile(axes: Axes, held: Axes) -> Axes:

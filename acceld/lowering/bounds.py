@@ -60,6 +60,8 @@ def _made(node: Node, depth: int) -> Range:
         terms = math.prod(node.views[0].shape[len(node.views[0].shape) - node.folded :])
         ends = [_product(a, b) for a, b in zip(each[::2], each[1::2], strict=True)]
         return terms * sum(low for low, _ in ends), terms * sum(high for _, high in ends)
+    if node.kind == "scan" and node.name == "order":
+        return 0.0, float(node.shape[-1] - 1)
     if node.kind == "scan" and node.name == "sum":
         terms = node.shape[-1]
         return min(0.0, each[1][0] * terms), max(0.0, each[1][1] * terms)

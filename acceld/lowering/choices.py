@@ -26,8 +26,8 @@ from acceld.lowering.axes import (
     split,
 )
 from acceld.lowering.graph import INDEX, Node, NotLowered, Shape, View, dense
-from acceld.lowering.instructions import Selection
-from acceld.lowering.regions import START, Access, Region, conforms
+from acceld.lowering.instructions import SEARCHES, Selection
+from acceld.lowering.regions import FEW_ROWS, START, Access, Region, conforms
 from acceld.lowering.regions import accesses as accesses_of
 from acceld.lowering.statements import Affine, HbmTensor
 
@@ -76,6 +76,8 @@ Regions with so few columns all have the same layout, so that values can stay on
 """
 LEAST_TURNED = 16
 """Least number of rows on partitions for which columns that are not contiguous are loaded and stored transposed."""
+LEAST_CUT = 1024
+"""Least number of elements for which an element-wise region may become two loop nests."""
 STRIP = 400
 """Rough number of cycles that a transposed load and its transposition take, in addition to one cycle for each row."""
 FLOATS = ("float32", "bfloat16", "float16")
@@ -177,6 +179,16 @@ def _ranged(columns: Axes) -> Axes:
     return ordered if dense and ordered and ordered[-1][1] == 1 and apart[-1][1] != 1 else merged([apart])[0]
 
 
+def _last_axis(extents: Sequence[int], rows: Sequence[Axes], count: int) -> tuple[list[int], list[Axes]]:
+    """Return row axes whose last axis has ``count`` elements: the extents, and the axes of each HBM access."""
+    return [*extents[:-1], count], [(*one[:-1], (count, one[-1][1])) for one in rows]
+
+
+def searches(node: Node) -> bool:
+    """Tell whether a node searches each row for its greatest elements."""
+    return node.kind == "scan" and node.name in SEARCHES
+
+
 def _alike(one: Access, other: Access) -> bool:
     """Return True if two HBM accesses differ only in their offsets."""
     same = one.view.node is other.view.node or one.role == "store"
@@ -187,9 +199,20 @@ class Choices:
     """The decisions about how one region runs. They are made before its statements are written."""
 
     def __init__(
-        self, memory: HbmPlacement, rolled: Rolled, accesses: Sequence[Access], *, sliced: bool, sums_beside: bool
+        self,
+        memory: HbmPlacement,
+        rolled: Rolled,
+        accesses: Sequence[Access],
+        *,
+        sliced: bool,
+        sums_beside: bool,
+        strip: tuple[int, int] | None = None,
     ) -> None:
-        self.memory, self.rolled = memory, rolled
+        self.memory, self.rolled, self.strip = memory, rolled, strip
+        self.strips: list[tuple[int, int]] = []
+        """Ranges (first, count) of the last row axis of an element-wise region, if a loop nest for each range takes less
+        time than this loop nest for all of the axis.
+        """
         self.region = rolled.region
         self.nodes = self.region.nodes
         self.inside = {id(node) for node in self.nodes}
@@ -214,18 +237,26 @@ class Choices:
                 rows = in_slices(rows, shapes) if self.sliced else merged(rows)
             extents = [n for n, _ in rows[0]] if rows else extents
         columns = [access.columns for access in accesses]
+        starts = [0] * len(rows)
         if self.region.pure and extents:
-            order, axis, part = self._pure_columns(extents, rows, accesses)
+            if self.strip is not None:
+                starts = [self.strip[0] * one[-1][1] for one in rows]
+                extents, rows = _last_axis(extents, rows, self.strip[1])
+            total = math.prod(extents)
+            time, order, axis, part = self._pure_columns(extents, rows, accesses)
+            whole_rows, every = extents, rows
             rows = [tuple(one[at] for at in order) for one in rows]
             extents, rows, columns = cut_behind([extents[at] for at in order], rows, axis, part)
+            width = total // math.prod(extents)
+            self.strips = [] if self.strip else self._cut_last(whole_rows, every, accesses, time, width)
             for node in self.nodes:
-                self.width[id(node)] = math.prod(self.region.layout.rows) // math.prod(extents)
+                self.width[id(node)] = width
         self.extents = [*counts, *extents]
         self.rolled_axes = len(counts)
         self.reach = [
             Reach(
                 access,
-                Affine(self.memory.offset(access.view)),
+                Affine(self.memory.offset(access.view) + starts[n]),
                 [*(steps[n] if steps else ()), *(s for _, s in rows[n])],
                 columns[n],
                 access.depth,
@@ -237,14 +268,14 @@ class Choices:
 
     def _pure_columns(
         self, extents: Sequence[int], rows: Sequence[Axes], accesses: Sequence[Access]
-    ) -> tuple[list[int], int, int]:
-        """Choose which elements of an element-wise region are columns: (order of the axes, number of an axis, count).
+    ) -> tuple[float, list[int], int, int]:
+        """Choose which elements of an element-wise region are columns: (estimated time, order of the axes, number of an axis,
+        count).
 
         In this order of axes, ``count`` elements of that axis and all elements of the axes after it become columns. The
         choice has the least estimated time of all instructions and transfers.
         """
-        live = max(3, len(self.nodes) // 2 + len(rows))
-        limit = max(64, min(2048, SBUF // (8 * live)))
+        limit = self._most_columns(rows)
         axes = list(range(len(extents)))
         last = axes[-1]
         # Columns that lie apart are loaded transposed, which needs one axis of columns.
@@ -259,9 +290,9 @@ class Choices:
         shapes = [self.memory.tensor(access.view.node).shape for access in accesses]
         batch = any(len(shape) > 1 and one[0][1] == dense(shape)[0] for one, shape in zip(rows, shapes, strict=True))
         if len(extents) == 1 and extents[0] <= (PARTITIONS if batch else FEW_COLUMNS):
-            return axes, 0, 1 if batch else extents[0]
+            return 0.0, axes, 0, 1 if batch else extents[0]
         if _few_columns(extents):
-            return axes, 1, extents[1]
+            return 0.0, axes, 1, extents[1]
         found = []
         for order in orders:
             behind = 1
@@ -275,7 +306,31 @@ class Choices:
                 behind *= extent
                 if behind > limit:
                     break
-        return min(found, key=lambda one: one[0])[1:]
+        return min(found, key=lambda one: one[0])
+
+    def _most_columns(self, rows: Sequence[Axes]) -> int:
+        """Return the greatest number of columns of an element-wise region with the HBM accesses ``rows``."""
+        live = max(3, len(self.nodes) // 2 + len(rows))
+        return max(64, min(2048, SBUF // (8 * live)))
+
+    def _cut_last(
+        self, extents: Sequence[int], rows: Sequence[Axes], accesses: Sequence[Access], time: float, width: int
+    ) -> list[tuple[int, int]]:
+        """Return two ranges (first, count) of the last row axis that take less time together than ``time``, the time with
+        ``width`` columns. Return no ranges if there are none, or if ``width`` fills partitions and instructions.
+
+        A prime number of elements, for example, has no other rows than one long row and single elements.
+        """
+        total = math.prod(extents)
+        if total < LEAST_CUT or (width >= FEW_COLUMNS and total // width >= FEW_ROWS):
+            return []
+        tiles = -(-extents[-1] // (PARTITIONS * self._most_columns(rows)))
+        most = extents[-1] // (PARTITIONS * tiles) * PARTITIONS * tiles
+        if not 0 < most < extents[-1]:
+            return []
+        strips = [(0, most), (most, extents[-1] - most)]
+        each = (self._pure_columns(*_last_axis(extents, rows, count), accesses)[0] for _, count in strips)
+        return strips if 2 * sum(each) < time else []
 
     def _time(
         self, extents: Sequence[int], width: int, heads: Sequence[Axes], columns: Sequence[Axes], beside: Sequence[int]
@@ -360,8 +415,9 @@ class Choices:
         return found if several or not conforms(found, self.width[id(view.node)]) else None
 
     def has_several(self, node: Node) -> bool:
-        """Tell whether a node is a reduction with several results in each row."""
-        return node.kind == "reduce" and id(node) not in self.folds and self.width[id(node)] > 1
+        """Tell whether a node is a reduction with several results in each row, or searches each row."""
+        several = node.kind == "reduce" and id(node) not in self.folds and self.width[id(node)] > 1
+        return several or searches(node)
 
     def _fit(self) -> None:
         """Choose which values are computed again instead of kept, until the rows of all kept values fit in a partition.

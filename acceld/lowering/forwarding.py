@@ -41,6 +41,8 @@ ROOM = 16 * 1024
 """Greatest number of bytes of each partition that all such tiles may take together."""
 MOST_LINES = 8
 """Greatest number of columns that are transposed one by one to become a row."""
+MOST_PASSED = 4
+"""Greatest number of iterations of a loop for which a value stays on the chip."""
 LEAST_INSIDE = 8
 """Least number of transfers that copies replace if a tensor is also loaded from HBM or stored to HBM as a whole."""
 
@@ -53,9 +55,19 @@ class _Held:
     piece: Piece
 
 
-def forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], str]) -> Kernel:
+def on_chip(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], str]) -> Kernel:
+    """Return the kernel with copies between tiles in place of transfers from and to HBM, where the values are or stay on the
+    chip.
+
+    ``sizes`` has the bytes of an element by dtype. ``fresh`` returns a name that the kernel does not have yet.
+    """
+    kernel, passed = _forwarded(kernel, sizes, fresh)
+    return _resident_in(kernel, passed, sizes, fresh)
+
+
+def _forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], str]) -> tuple[Kernel, set[HbmTensor]]:
     """Return the kernel with copies in place of loads whose values are still in a tile, and without stores that nothing
-    reads.
+    reads. Also return the tensors whose values pass from iteration to iteration of a loop in a tile.
 
     ``sizes`` has the bytes of an element by dtype. ``fresh`` returns a name that the kernel does not have yet.
     """
@@ -65,7 +77,7 @@ def forwarded(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], s
     read = Counter(_read(body))
     gone = {tensor for tensor in kernel.made if not read[tensor] and tensor not in kernel.returned}
     made = tuple(tensor for tensor in kernel.made if tensor not in gone)
-    return replace(kernel, made=made, body=tuple(_without_copies(_without_stores(body, gone))))
+    return replace(kernel, made=made, body=tuple(_without_copies(_without_stores(body, gone)))), pass_.passed
 
 
 class _Pass:
@@ -78,6 +90,8 @@ class _Pass:
         self.trips, self.sizes, self.fresh = trips, sizes, fresh
         self.used: set[Tile] = set()
         self.stored: list[Block] = []
+        self.passed: set[HbmTensor] = set()
+        """Tensors whose values pass from iteration to iteration of a loop in a tile."""
         self.ones: dict[str, Tile] = {}
         """Rows of ones, by dtype. A matrix product with ones repeats a row on all partitions."""
 
@@ -93,15 +107,18 @@ class _Pass:
                 written, stored = _changed(statement.body)
                 kept = [one for one in held if one.piece.tile not in written and one.block.tensor not in stored]
                 passed = self._passed_on(statement) if statement.ordered else []
-                body = self.block(statement.body, [*kept, *(one for one, _ in passed)])
+                body = self.block(statement.body, [*kept, *(one for chain in passed for one, _ in chain)])
                 before, held[:] = [*held], kept
-                for one, store in passed:
-                    if one.piece.tile in self.used:
+                for chain in passed:
+                    least = max((at for at, (one, _) in enumerate(chain) if one.piece.tile in self.used), default=-1)
+                    # the oldest value first, because each tile takes the value of the tile before it
+                    for one, store in chain[least::-1] if least >= 0 else ():
                         first = Block(one.block.tensor, Affine(one.block.offset.constant), one.block.pattern)
                         shape = tuple(count for _, count in first.pattern)
                         whole = replace(one.piece, reshaped=shape) if len(shape) > 2 else one.piece
                         load = Call("dma_copy", whole, (("src", first),))
                         made += [Declaration(one.piece.tile), *self._call(load, before)]
+                        self.passed.add(one.block.tensor)
                         body.append(Call("tensor_copy", one.piece, (("src", store),)))
                         moved = dict(one.block.offset.terms)[statement.variable] * statement.count
                         held.append(_Held(replace(first, offset=first.offset + moved), one.piece))
@@ -112,22 +129,22 @@ class _Pass:
                 made.append(statement)
         return made
 
-    def _passed_on(self, loop: Loop) -> list[tuple[_Held, Piece]]:
-        """Return the values that an iteration of ``loop`` can leave on the chip for the next iteration.
+    def _passed_on(self, loop: Loop) -> list[list[tuple[_Held, Piece]]]:
+        """Return the values that an iteration of ``loop`` can leave on the chip for the next iterations.
 
-        Each value is a pair: the new tile that holds the value, which has to be declared before the loop, and the
-        piece that an iteration stores to HBM. Only a value that was also stored before the loop qualifies, because
-        the first iteration reads that one.
+        Each value is a list of pairs, for the next iteration, the one after it, and so on: the new tile that holds the
+        value, which has to be declared before the loop, and the piece from which an iteration copies it. Only a value that
+        was also stored before the loop qualifies, because the first iterations read that one.
         """
-        found: list[tuple[_Held, Piece]] = []
+        found: list[list[tuple[_Held, Piece]]] = []
         stores = [one for one in loop.body if isinstance(one, Call) and isinstance(one.dst, Block)]
+        values = (value for call, _ in calls(loop.body) for _, value in call.args)
+        read = {(value.tensor, value.offset) for value in values if isinstance(value, Block)}
         for store in stores:
             block, piece = store.dst, dict(store.args).get("src")
             assert isinstance(block, Block)
             by = dict(block.offset.terms).get(loop.variable, 0)
-            before = Block(block.tensor, block.offset + -by, block.pattern)
-            start = Block(block.tensor, Affine(before.offset.constant), block.pattern)
-            own = block.offset.terms == ((loop.variable, by),) and start in self.stored
+            own = block.offset.terms == ((loop.variable, by),)
             if not own or not isinstance(piece, Piece) or len(piece.spans) > 2 or not self._fits(piece, block):
                 continue
             after = loop.body[loop.body.index(store) + 1 :]
@@ -135,9 +152,18 @@ class _Pass:
             if block.tensor in _changed(others)[1] or piece.tile in _changed(after)[0]:
                 continue
             rows, columns = piece.spans[0].count or 1, piece.spans[1].count or 1
-            tile = Tile(self.fresh("state"), (rows, columns), piece.tile.dtype)
-            whole = Piece(tile, (Span(Affine(), rows), Span(Affine(), columns)))
-            found.append((_Held(before, whole), replace(piece, reshaped=None)))
+            chain: list[tuple[_Held, Piece]] = []
+            source = replace(piece, reshaped=None)
+            further = (n for n in range(2, MOST_PASSED + 1) if (block.tensor, block.offset + -by * n) in read)
+            for number in range(1, max(further, default=1) + 1):
+                before = replace(block, offset=block.offset + -by * number)
+                if replace(before, offset=Affine(before.offset.constant)) not in self.stored:
+                    break
+                tile = Tile(self.fresh("state"), (rows, columns), piece.tile.dtype)
+                whole = Piece(tile, (Span(Affine(), rows), Span(Affine(), columns)))
+                chain.append((_Held(before, whole), source))
+                source = whole
+            found.append(chain)
         return found
 
     def _call(self, call: Call, held: list[_Held]) -> list[Statement]:
@@ -524,17 +550,21 @@ class _Resident:
 @dataclass(frozen=True, slots=True)
 class _Touch:
     """A load from a tensor in HBM, or a store to it. ``place`` is the number of the kernel's top-level statement that
-    contains the transfer.
+    contains the transfer. ``turns`` is how often the kernel runs the transfer.
     """
 
     place: int
     block: Block
     stores: bool
     plain: bool
+    turns: int
 
 
-def resident(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], str]) -> Kernel:
-    """Return the kernel with a tile in place of each small HBM tensor that it stores and loads part by part.
+def _resident_in(
+    kernel: Kernel, passed: set[HbmTensor], sizes: Mapping[str, int], fresh: Callable[[str], str]
+) -> Kernel:
+    """Return the kernel with a tile in place of each small HBM tensor that it stores and loads part by part, and of each small
+    one of ``passed``, whose values pass from step to step of a loop: a step waits until its values are stored.
 
     Each element of such a tensor must be on the same partition in all these stores and loads. Stores before them and
     loads after them may have any form. ``sizes`` has the bytes of an element by dtype. ``fresh`` returns a name that
@@ -543,16 +573,19 @@ def resident(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], st
     trips, room = extents(kernel.body), ROOM
     touched: dict[HbmTensor, list[_Touch]] = {}
     for place, statement in enumerate(kernel.body):
-        for call, _ in calls([statement]):
+        for call, turns in calls([statement]):
             for block in (one for one in (call.dst, *(value for _, value in call.args)) if isinstance(one, Block)):
-                touched.setdefault(block.tensor, []).append(_Touch(place, block, block is call.dst, _is_plain(call)))
+                touch = _Touch(place, block, block is call.dst, _is_plain(call), turns)
+                touched.setdefault(block.tensor, []).append(touch)
             gathered = (value.tensor for _, value in call.args if isinstance(value, Gathered))
             for tensor in gathered:
                 whole = Block(tensor, Affine(), ())
-                touched.setdefault(tensor, []).append(_Touch(place, whole, False, plain=False))
+                touched.setdefault(tensor, []).append(_Touch(place, whole, False, plain=False, turns=turns))
     held: dict[HbmTensor, _Resident] = {}
     for tensor in kernel.made:
-        if (found := _resident(tensor, touched.get(tensor, ()), trips, tensor in kernel.returned)) is None:
+        if (
+            found := _resident(tensor, touched.get(tensor, ()), trips, tensor in kernel.returned, tensor in passed)
+        ) is None:
             continue
         bytes_held = math.prod(found.tile.shape[1:]) * sizes[tensor.dtype]
         if bytes_held <= min(WIDEST, room):
@@ -595,9 +628,11 @@ def resident(kernel: Kernel, sizes: Mapping[str, int], fresh: Callable[[str], st
 
 
 def _resident(
-    tensor: HbmTensor, touched: Sequence[_Touch], trips: Mapping[str, int], returned: bool
+    tensor: HbmTensor, touched: Sequence[_Touch], trips: Mapping[str, int], returned: bool, passed: bool
 ) -> _Resident | None:
     """Return the tile that can have the values of a tensor; None if there is no such tile, or if it saves nothing.
+
+    A tensor that is only stored needs no tile unless its values are ``passed`` on from step to step.
 
     ``touched`` has the stores to the tensor and the loads from it, in order.
     """
@@ -618,12 +653,12 @@ def _resident(
     inside = [one for one, fit in zip(touched, fits, strict=True) if fit]
     outside = [one for one, fit in zip(touched, fits, strict=True) if not fit]
     stores = [one.place for one in inside if one.stores]
-    if not stores or all(one.stores for one in inside):
+    if not stores or (all(one.stores for one in inside) and not passed):
         return None
     first, last = inside[0].place, max(stores)
     before = [one for one in outside if one.place < first]
     after = [one for one in outside if one.place > last and not one.stores]
-    if len(before) + len(after) < len(outside) or (outside and len(inside) < LEAST_INSIDE):
+    if len(before) + len(after) < len(outside) or (outside and sum(one.turns for one in inside) < LEAST_INSIDE):
         return None
     return _Resident(tile, layout, first, last, bool(before), bool(after) or returned)
 

@@ -39,6 +39,7 @@ from acceld.lowering.arrays import (
 from acceld.lowering.bounds import GREATEST, NARROW_INTEGERS, bounds, in_type
 from acceld.lowering.constants import LARGEST, counted, finite, placed
 from acceld.lowering.graph import INDEX, NEUTRAL, Node, NotLowered, View, elementwise, fill, reduced, scanned, whole
+from acceld.lowering.instructions import EIGHT
 
 _TURN_TOP = 6.28125
 """Leading bits of 2 pi. The product of this number and a whole number up to ``_MOST_TURNS`` is exact in float32."""
@@ -50,7 +51,7 @@ _EXPONENT_BITS = 7
 """Number of bits of an exponent's magnitude that ``np.ldexp`` uses. An exponent of greater magnitude is clipped to 127.
 """
 MOST_SORTED = 512
-"""Greatest number of elements along an axis for ``np.argsort``, which compares every two of them."""
+"""Greatest number of elements along an axis for ``np.argsort``, which compares every two of them if all positions are read."""
 MOST_APART, MOST_MEDIAN = 8, 25
 """Greatest number of elements along an axis for which a sort, and a median, uses a separate array for each element of
 the axis.
@@ -581,29 +582,18 @@ def _argmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return _extreme(a, "min", axis, keepdims)
 
 
-def _by_rank(a: Any, axis: Any, name: str) -> tuple[Any, Any, int]:
-    """Return (the array with the sorted axis last, hits [..., rank, element], number of the sorted axis) for a stable
-    sort.
+def _by_ranks(x: Any) -> Any:
+    """Return the positions that sort an array along the last axis, found by a comparison of every two elements.
 
-    ``hits`` is True where the element has the rank: the number of elements that come before it in sorted order. Equal
-    elements keep their order. Every two elements are compared, so NotLowered is raised for more than ``MOST_SORTED``
-    elements. ``name`` is the numpy function that the error names.
+    The rank of an element is the number of elements that come before it in sorted order. Equal elements keep their order.
     """
-    if axis is None:
-        a, axis = wrapped(a).reshape(-1), 0
-    at = axis % a.ndim
-    x = wrapped(np.moveaxis(a, at, -1))
     extent = x.shape[-1]
-    if extent > MOST_SORTED:
-        refused(
-            f"np.{name} of more than {MOST_SORTED} elements (here {extent}), which compares every two elements,",
-            "sort parts of the axis, or reduce by max, min or sum",
-        )
     one, other = x[..., :, None], x[..., None, :]
     earlier = np.where(Traced(counted((extent, extent), (-1, 1), 0)) < 0, 1.0, 0.0)
     ranks = (np.where(np.equal(other, one), 1.0, 0.0) * earlier + np.where(other < one, 1.0, 0.0)).sum(axis=-1)
     wide = (*x.shape, extent)
-    return x, np.equal(ranks[..., None, :], positions(wide, len(wide) - 2)), at
+    hits = np.equal(ranks[..., None, :], positions(wide, x.ndim - 1))
+    return np.where(hits, positions(wide, x.ndim), 0.0).max(axis=-1)
 
 
 @lowers("sort")
@@ -612,22 +602,14 @@ def _sorted(a: Any, axis: Any = -1, kind: Any = None, *, stable: bool | None = N
         a, axis = wrapped(a).reshape(-1), 0
     at = axis % a.ndim
     x = wrapped(np.moveaxis(a, at, -1))
-    return Traced(wrapped(np.moveaxis(_in_order(x, "sort"), -1, at)).view, x.kind)
+    return Traced(wrapped(np.moveaxis(_in_order(x), -1, at)).view, x.kind)
 
 
-def _in_order(x: Any, name: str) -> Any:
-    """Return an array that is sorted along the last axis, smallest first.
-
-    Raise NotLowered for more than ``LONGEST_ROW`` elements. ``name`` is the numpy function that the error names.
-    """
+def _in_order(x: Any) -> Any:
+    """Return an array that is sorted along the last axis, smallest first."""
     extent = x.shape[-1]
     if extent <= MOST_APART:
         return np.stack(_apart_in_order(x), axis=-1)
-    if extent > LONGEST_ROW:
-        refused(
-            f"np.{name} of more than {LONGEST_ROW} elements (here {extent}), which do not fit beside each other,",
-            "sort parts of the axis, or reduce by max, min or sum",
-        )
     given = array_of(x)
     if given.dtype == "bool":
         given = whole(elementwise("copy", [given], "float32", line_now()))
@@ -660,16 +642,20 @@ def _sorting(a: Any, axis: Any = -1, kind: Any = None, *, stable: bool | None = 
             "np.argsort of whole numbers without kind='stable', whose order of equal elements numpy does not define,",
             "add kind='stable'",
         )
-    return _order(a, axis, "argsort")
+    return _order(a, axis)
 
 
-def _order(a: Any, axis: Any, name: str) -> Any:
-    """Return the positions that sort an array along an axis, smallest first. Equal elements keep their order.
-
-    Raise NotLowered for more than ``MOST_SORTED`` elements. ``name`` is the numpy function that the error names.
-    """
-    x, hits, at = _by_rank(a, axis, name)
-    found = np.where(hits, positions(hits.shape, x.ndim), 0.0).max(axis=-1)
+def _order(a: Any, axis: Any) -> Any:
+    """Return the positions that sort an array along an axis, smallest first. Equal elements keep their order."""
+    if axis is None:
+        a, axis = wrapped(a).reshape(-1), 0
+    at = axis % a.ndim
+    x = wrapped(np.moveaxis(a, at, -1))
+    found: Any = _by_ranks(x) if x.shape[-1] <= MOST_SORTED else None
+    if x.shape[-1] >= EIGHT:
+        rows = array_of(x.astype(np.float32))
+        every = () if found is None else (wrapped(found).view,)
+        found = Traced(whole(Node("scan", "order", (rows, *every), rows.shape, "float32", line_now())), "i")
     return Traced(wrapped(np.moveaxis(found, -1, at)).view, "i")
 
 
@@ -718,7 +704,7 @@ def _parted(a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
 
 @lowers("argpartition")
 def _parting(a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
-    return _order(a, axis, "argpartition")
+    return _order(a, axis)
 
 
 @lowers("median")
@@ -733,7 +719,7 @@ def _median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     if extent <= MOST_MEDIAN:
         ranks = _apart_in_order(x)
     else:
-        ordered = _in_order(x, "median")
+        ordered = _in_order(x)
         ranks = [ordered[..., rank] for rank in range(extent)]
     low, high = ranks[(extent - 1) // 2], ranks[extent // 2]
     found = (low + high) * 0.5 if extent % 2 == 0 else low * 1.0

@@ -105,10 +105,12 @@ def indexed(a: Traced, key: tuple[Any, ...]) -> Any:
         second = index.arrays[1]
         if isinstance(second, Traced) and second.ndim == 1:
             return _chosen(base, second.reshape((base.shape[0], 1)), 1).reshape(base.shape[0])
-    flat: Any = None
-    for one, axis in zip(index.arrays, axes, strict=True):
-        at = _counted(one, base.shape[axis])
-        flat = at if flat is None else flat * base.shape[axis] + at
+    flat: Any = _known(index)
+    if flat is None or walks(flat.reshape(-1), MOST_RUNS) is None:
+        flat = None
+        for one, axis in zip(index.arrays, axes, strict=True):
+            at = _counted(one, base.shape[axis])
+            flat = at if flat is None else flat * base.shape[axis] + at
     first = _moved(base, axes, range(len(axes)))
     found = _taken(first.reshape((-1, *index.rest)), flat, 0)
     return _moved(found, range(depth), range(index.place, index.place + depth))
@@ -149,6 +151,21 @@ def _crossed(*args: Any) -> tuple[Any, ...]:
 def _values(array: Any) -> np.ndarray[Any, Any] | None:
     """Return the values of an array of positions; None if the values depend on an input."""
     return array.known() if isinstance(array, Traced) else np.asarray(array)
+
+
+def _known(index: _Named) -> np.ndarray[Any, Any] | None:
+    """Return the constant positions that an index selects, counted through all axes that its arrays index; None if a
+    position depends on an input. Raise IndexError for a position that is out of bounds.
+    """
+    flat = np.zeros(index.named, np.int64)
+    for one, axis in zip(index.arrays, index.axes, strict=True):
+        known, extent = _values(one), index.base.shape[axis]
+        if known is None:
+            return None
+        if known.size and not (-extent <= known.min() and known.max() < extent):
+            raise IndexError(f"a position is out of bounds for axis {axis} with size {extent}")
+        flat = flat * extent + np.where(known < 0, known + extent, known)
+    return flat
 
 
 def _counted(array: Any, extent: int) -> Traced:
@@ -382,26 +399,27 @@ def _add_to_constant_rows(a: Traced, held: np.ndarray[Any, Any], b: Any) -> None
 
 
 def _stored_to_runs(a: Traced, key: tuple[Any, ...], value: Any) -> bool:
-    """Store to constant positions on one axis, by a slice for each run of equal steps, and return True.
+    """Store to constant positions, by a slice for each run of equal steps, and return True.
 
-    Return False, without a store, for any other index. Raise NotLowered for too many runs, and IndexError for a position
-    that is out of bounds.
+    Return False, without a store, for any other index, and for positions on several axes with too many runs. Raise
+    NotLowered for too many runs on one axis, and IndexError for a position that is out of bounds.
     """
     index = _named(a, key)
-    known = _values(index.arrays[0])
-    if len(index.arrays) > 1 or known is None:
+    known = _known(index)
+    if known is None:
         return False
-    axis, extent = index.axes[0], index.base.shape[index.axes[0]]
-    where = np.where(known < 0, known + extent, known).reshape(-1)
-    if where.size and not (0 <= where.min() and where.max() < extent):
-        raise IndexError(f"a position is out of bounds for axis {axis} with size {extent}")
+    where = known.reshape(-1)
     last = {int(row): number for number, row in enumerate(where)}  # of several stores to a row, the last one counts
     rows = np.array(list(last), dtype=np.int64)
     pieces = runs(rows)
     numbers = np.array(list(last.values()), dtype=np.int64)
+    into, flat = _moved(index.base, index.axes, range(len(index.axes))), (-1, *index.rest)
+    if len(index.axes) > 1:
+        if len(pieces) > MOST_RUNS or array_of(into).in_shape(flat) is None:
+            return False
+        into = into.part(lambda array: np.reshape(array, flat, copy=False))
     if len(pieces) > MOST_RUNS:
         refused(f"a store to {len(pieces)} runs of constant positions", f"use at most {MOST_RUNS} runs of equal steps")
-    into = _moved(index.base, [axis], [0])
     if np.ndim(value):
         depth = len(index.named)
         wide = wrapped(np.broadcast_to(value, index.shape))

@@ -56,6 +56,10 @@ SCANS = {
 """
 
 
+EIGHT, SEARCHES = 8, ("greatest_few", "places")
+"""Number of elements that a search of each row finds; the searches: for the greatest elements, and for their positions."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operand:
     """One operand of an instruction: operand number ``number``, which is operand number ``place`` of a graph node.

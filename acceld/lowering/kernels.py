@@ -16,7 +16,7 @@ from acceld.lowering.axes import PARTITIONS
 from acceld.lowering.building import KernelBuilder
 from acceld.lowering.choices import BYTES, WIDEST, HbmPlacement, Rolled
 from acceld.lowering.engines import balanced
-from acceld.lowering.forwarding import forwarded, resident
+from acceld.lowering.forwarding import on_chip
 from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, coordinates, overlap, root, whole
 from acceld.lowering.loops import vectorized
 from acceld.lowering.nests import Nest
@@ -99,7 +99,7 @@ def lowered(
         name, doc, named, found.made, tuple(found.build.blocks[0]), found.returned, tuple((numbers or {}).items())
     )
     if pieces.nodes >= MOST_NODES:  # with smaller regions, values are meant to go through HBM
-        kernel = resident(forwarded(kernel, BYTES, found.build.fresh), BYTES, found.build.fresh)
+        kernel = on_chip(kernel, BYTES, found.build.fresh)
     return kernel if SPELLINGS[api].chooses_engines else balanced(kernel)
 
 
@@ -177,12 +177,16 @@ def _planned(
     memory, made, returned = _memory(divided, build, shapes, output_shapes)
     nest_of = functools.partial(Nest, sums_beside=SPELLINGS[api].sums_beside, most_columns=pieces.columns)
 
-    def nest(rolled: Rolled) -> Nest:
+    def nests(rolled: Rolled) -> list[Nest]:
+        first = nest(rolled)
+        return [nest(rolled, strip) for strip in first.strips] or [first]
+
+    def nest(rolled: Rolled, strip: tuple[int, int] | None = None) -> Nest:
         reach = external(rolled.region, memory)
-        found = nest_of(build, memory, rolled, reach, graph.lines, sliced=True)
+        found = nest_of(build, memory, rolled, reach, graph.lines, sliced=True, strip=strip)
         if (found.rows < PARTITIONS or found.steps > 1) and SPELLINGS[api].has_patterns:
             # Access patterns, unlike slices, can spread parts of a row, or of the summed axis, over idle partitions.
-            wider = nest_of(build, memory, rolled, reach, graph.lines, sliced=False)
+            wider = nest_of(build, memory, rolled, reach, graph.lines, sliced=False, strip=strip)
             fewer = wider.rows == found.rows and 3 * wider.steps <= found.steps
             found = wider if wider.rows > found.rows or fewer else found
         return found
@@ -199,10 +203,12 @@ def _planned(
         if body is None:
             plain += itertools.chain(*steps)
             continue
-        parts += map(nest, rolled_up([*plain, *itertools.chain(*steps[:first])], memory))
-        parts.append(_Loop(build, end - first, list(map(nest, body))))
+        for rolled in rolled_up([*plain, *itertools.chain(*steps[:first])], memory):
+            parts += nests(rolled)
+        parts.append(_Loop(build, end - first, [*itertools.chain.from_iterable(map(nests, body))]))
         plain = [*itertools.chain(*steps[end:])]
-    parts += map(nest, rolled_up(plain, memory))
+    for rolled in rolled_up(plain, memory):
+        parts += nests(rolled)
     return _Plan(build, parts, made, returned)
 
 

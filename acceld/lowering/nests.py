@@ -39,16 +39,18 @@ from acceld.lowering.choices import (
     CHUNK_BYTES,
     FLOATS,
     LEAST_TURNED,
+    ROW,
     SBUF,
     SPARSEST,
     WIDEST,
     Choices,
     HbmPlacement,
     Rolled,
+    searches,
 )
 from acceld.lowering.graph import INDEX, Node, NotLowered, View, dense
-from acceld.lowering.instructions import BITWISE, INVERSE, SCANS, Operand, Selected
-from acceld.lowering.regions import Access, several_axes
+from acceld.lowering.instructions import BITWISE, EIGHT, INVERSE, SCANS, Operand, Selected
+from acceld.lowering.regions import START, Access, several_axes
 from acceld.lowering.statements import (
     ZERO,
     Affine,
@@ -103,8 +105,9 @@ class Nest(Choices):
         sliced: bool,
         sums_beside: bool,
         most_columns: int = WIDEST,
+        strip: tuple[int, int] | None = None,
     ) -> None:
-        super().__init__(memory, rolled, accesses, sliced=sliced, sums_beside=sums_beside)
+        super().__init__(memory, rolled, accesses, sliced=sliced, sums_beside=sums_beside, strip=strip)
         self.build, self.lines, self.most_columns = build, lines, most_columns
 
         self.values: list[Affine] = [ZERO] * len(self.extents)
@@ -945,13 +948,17 @@ class Nest(Choices):
     def _once(self, dst: Piece, n: int, axes: Axes) -> tuple[Piece, Axes]:
         """Return a destination and axes with which the load of HBM access ``n`` transfers no element twice.
 
-        If ``axes`` repeat each element (the last stride is 0), the destination is a new tile that is smaller than
-        ``dst``, and the axes have no repetitions. Else ``dst`` and ``axes`` are returned.
+        If ``axes`` repeat elements (a stride is 0), and the repetitions take more time in the transfer than in a copy on the
+        chip, the destination is a new tile that is smaller than ``dst``, and the axes have no repetitions. Else ``dst``
+        and ``axes`` are returned.
         """
         apart = tuple(axis for axis in axes if axis[1])
-        if not apart or axes[-1][1] or self.reach[n].access.view.node is INDEX:
+        if not apart or len(apart) == len(axes) or self.reach[n].access.view.node is INDEX:
             return dst, axes
-        width = math.prod(extent for extent, _ in apart)
+        width, every = (math.prod(extent for extent, _ in some) for some in (apart, axes))
+        run = axes[-1][0] if axes[-1][1] == 1 else 1
+        if axes[-1][1] and ROW * dst.tile.shape[0] * (every - width) / run < START + every:
+            return dst, axes
         return full(self.build.tile(self._source_name(n), (dst.tile.shape[0], width), dst.tile.dtype)), apart
 
     def _repeat(self, dst: Piece, loaded: Piece, axes: Axes) -> None:
@@ -1370,9 +1377,16 @@ class Nest(Choices):
         found = several_axes(node, math.prod(self.region.layout.rows))
         assert found is not None
         results, summed = found
+        data = self._rows_of(node, (*results, *summed))
+        dst = self._destination(node)
+        placed = dst if len(results) < 2 else _reshaped(dst, (self.part, *(e for e, _ in results)))
+        self.build.call("tensor_reduce", placed, op=_FOLD[node.name], data=data, axis=len(results) + 1)
+        self._store(node, dst)
+
+    def _rows_of(self, node: Node, walked: Axes) -> Strided:
+        """Return the whole rows that a node reads, a tile of which the column axes are ``walked``."""
         between = (variable(self.row),) if self.block > 1 else ()
         n = self.by_key.get((id(node), 0, "value"))
-        walked: Axes = (*results, *summed)
         if n is None:
             held, start = self.tiles[id(node.views[0].node)], Affine(node.views[0].offset)
         else:
@@ -1381,16 +1395,15 @@ class Nest(Choices):
             columns = merged([self.reach[n].columns])[0]
             if n in self.broadcast or lying_together(columns) == columns:
                 walked = tuple((e, s) for (e, _), s in zip(walked, dense([e for e, _ in walked]), strict=True))
-        data = Strided(held, self.part, start, tuple((s, e) for e, s in walked), between)
-        dst = self._destination(node)
-        placed = dst if len(results) < 2 else _reshaped(dst, (self.part, *(e for e, _ in results)))
-        self.build.call("tensor_reduce", placed, op=_FOLD[node.name], data=data, axis=len(walked))
-        self._store(node, dst)
+        return Strided(held, self.part, start, tuple((s, e) for e, s in walked), between)
 
     def _scan(self, node: Node) -> None:
         """Write a scan of the present chunk. The scan continues from the last column of the previous chunk."""
         if _sorts(node):
             self._sort(node)
+            return
+        if searches(node):
+            self._search(node)
             return
         decay, drive = (self._resolved(Operand(place, node, place, spread=True)) for place in (0, 1))
         dst = self._destination(node)
@@ -1427,6 +1440,35 @@ class Nest(Choices):
             for start, axes in network.rectangles([at for at in range(self.chunk.size) if at not in moved]):
                 self.build.call("tensor_copy", _columns_of(new, start, axes), src=_columns_of(data, start, axes))
             data = new
+        self._store(node, dst)
+
+    def _search(self, node: Node) -> None:
+        """Write a search for the eight greatest elements of each row: their values, or their positions."""
+        n = self.by_key.get((id(node), 0, "value"))
+        part = self._part_of(node, node.views[0]) if n is None else self.reach[n]
+        assert part is not None
+        rows = self._rows_of(node, merged([part.columns])[0])
+        if [step for step, _ in rows.pattern] == [1]:
+            spans = (
+                Span(ZERO, self.part),
+                *(Span(one, None) for one in rows.between),
+                Span(rows.offset, rows.pattern[0][1]),
+            )
+            data = Piece(rows.tile, spans)
+        else:
+            data = full(
+                self.build.tile("gathered", (self.part, math.prod(e for _, e in rows.pattern)), rows.tile.dtype)
+            )
+            self.build.call("tensor_copy", self._as_axes(data, merged([part.columns])[0]), src=rows)
+        dst = self._destination(node)
+        values = (
+            full(self.build.tile("greatest", (self.part, EIGHT), rows.tile.dtype)) if node.name == "places" else dst
+        )
+        self.build.call("max8", values, src=data)
+        if node.name == "places":
+            found = full(self.build.tile("found", (self.part, EIGHT), "uint32"))
+            self.build.call("nc_find_index8", found, data=data, vals=values)
+            self.build.call("tensor_copy", dst, src=found)
         self._store(node, dst)
 
     def _gather(self, node: Node) -> None:

@@ -30,6 +30,7 @@ from acceld.lowering.functions import Parted, new
 from acceld.lowering.graph import Graph, NotLowered, View, elementwise, entry, whole
 from acceld.lowering.indexing import constant
 from acceld.lowering.masked import Masked, Positions
+from acceld.lowering.orders import ordered_rows
 
 assert composed and contractions and elementary and functions and indexing and rows
 
@@ -317,4 +318,4 @@ def traced(forward: Callable[..., Any], source: Path, arguments: Sequence[tuple[
             )
         views.append(_in_own_type(output))
     lines = tuple(source.read_text().splitlines())
-    return Graph(tuple(inputs), tuple(views), lines)
+    return ordered_rows(Graph(tuple(inputs), tuple(views), lines))

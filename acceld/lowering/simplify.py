@@ -401,6 +401,51 @@ def _reciprocal(below: View, node: Node) -> View:
     return whole(_derived(node, "recip", [small], shape=small.shape)).broadcast(below.shape)
 
 
+def _along_each_axis(node: Node, uses: Uses) -> View | None:
+    """Return a reduction over windows of several axes as a reduction along one of the axes, and one of its results along the
+    others. Windows overlap, so each result along the first axis is used several times.
+
+    Return None for small windows, which :func:`_small_fold` replaces.
+    """
+    source = node.views[0]
+    kept = len(source.shape) - node.folded
+    lead, folded = list(zip(source.shape, source.strides, strict=True))[:kept], source.strides[kept:]
+    if math.prod(source.shape[kept:]) <= MOST_FOLDED or node.folded < 2:
+        return None
+    for axis, (count, tap) in enumerate(zip(source.shape[kept:], folded, strict=True)):
+        at = next((at for at, (n, s) in enumerate(lead) if 0 < tap <= s < tap * count and n > 1 and s % tap == 0), None)
+        others = [one for one in range(node.folded) if one != axis]
+        if at is None or not all(_taps(_only(source, kept, [one]), 0, 1)[0] for one in others):
+            continue
+        step = lead[at][1] // tap
+        rows = (lead[at][0] - 1) * step + count  # each row of windows, once
+        every = [*lead[:at], (rows, tap), *lead[at + 1 :]]
+        inner = _only(source, kept, others)
+        view = View(
+            source.node,
+            (*(n for n, _ in every), *inner.shape[kept:]),
+            (*(s for _, s in every), *inner.strides[kept:]),
+            source.offset,
+        )
+        made = replace(node, args=(view,), shape=view.shape[:kept], dtype=_of_parts(node), folded=len(others))
+        found = _cheaper(made, uses)
+        if not found.whole or found.shape != made.shape:
+            return None
+        steps = list(dense(made.shape))
+        strides = (*steps[:at], steps[at] * step, *steps[at + 1 :], steps[at])
+        last = View(found.node, (*node.shape, count), strides, found.offset)
+        return _cheaper(replace(node, args=(last,), folded=1), uses)
+    return None
+
+
+def _only(view: View, kept: int, axes: Sequence[int]) -> View:
+    """Return a view with its first ``kept`` axes, and of the axes after them only those with the numbers ``axes``."""
+    places = [*range(kept), *(kept + axis for axis in axes)]
+    return View(
+        view.node, tuple(view.shape[at] for at in places), tuple(view.strides[at] for at in places), view.offset
+    )
+
+
 def _small_fold(node: Node, uses: Uses) -> View | None:
     """Replace a reduction of a few elements that are not contiguous, as in pooling, by element-wise operations.
 
@@ -706,7 +751,10 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
         return None
     if min(rows, width) > 1:
         if terms > MOST_FOLDED or many * max(rows, width) < LONG_ROW:
-            return None
+            beside = rows * width * terms
+            fits = many >= FEW_ROWS and beside <= WIDE_ROW
+            least = 4 * -(-many // PARTITIONS) * (LEAST_CYCLES + beside)
+            return _as_sums(left, right, batch, node) if fits and least < products else None
         cycles = 4 * terms * (LEAST_CYCLES + node.size // PARTITIONS)
     elif terms <= MOST_TERMS and _taps(matrix, 0, node.folded)[0]:
         cycles = terms * max(LEAST_CYCLES, node.size // PARTITIONS)
@@ -750,7 +798,9 @@ def _as_sums(left: View, right: View, batch: int, node: Node) -> View | None:
         right.reshaped((*right.shape[:batch], *(1,) * (kept - batch), *right.shape[batch:])).broadcast(wide),
     ]
     own = spread[0] if matrix is left else spread[1]
-    order = sorted(range(len(wide)), key=lambda axis: (axis >= batch, -abs(own.strides[axis]), axis))
+    order = list(range(len(wide)))
+    if min(math.prod(left.shape[batch:kept]), math.prod(right.shape[batch:columns])) == 1:
+        order.sort(key=lambda axis: (axis >= batch, -abs(own.strides[axis]), axis))
     turned = [one.mapped(lambda array: array.transpose(order)) for one in spread]
     both = _derived(node, "mul", turned, "float32", turned[0].shape)
     ends = [order.index(axis) for axis in range(len(wide) - node.folded, len(wide))]
@@ -961,13 +1011,33 @@ def _folded_twice(node: Node, uses: Uses) -> View | None:
     axes = squeezed(source.shape[kept:], source.strides[kept:])
     parts = next((found for count in _parts_of(axes) if (found := prefix(axes, count)) is not None), None)
     if parts is None:
-        return None
+        return _folded_with_rest(node, kept, merged([axes])[0], uses)
     lead, rest = parts
     shape, strides = zip(*lead, *rest, strict=True)
     view = View(source.node, source.shape[:kept] + shape, source.strides[:kept] + strides, source.offset)
     results = view.shape[: kept + len(lead)]
     made = replace(node, args=(view,), shape=results, dtype=_of_parts(node), folded=len(rest))
     return whole(replace(node, args=(whole(made),), folded=len(lead)))
+
+
+def _folded_with_rest(node: Node, kept: int, axes: Axes, uses: Uses) -> View | None:
+    """Return a reduction over ``axes`` as the reduction of all elements that 128 partitions share equally, combined with
+    the reduction of the few elements after them.
+
+    ``kept`` is the number of axes of the operand that the result has. Return None if ``axes`` are more than one axis.
+    """
+    source = node.views[0]
+    if len(axes) != 1 or axes[0][0] % PARTITIONS == 0:
+        return None
+    ((extent, stride),) = axes
+    most = extent // PARTITIONS * PARTITIONS
+    found = []
+    for first, count in ((0, most), (most, extent - most)):
+        shape, strides = (*source.shape[:kept], count), (*source.strides[:kept], stride)
+        part = View(source.node, shape, strides, source.offset + first * stride)
+        made = replace(node, args=(part,), dtype=_of_parts(node), folded=1)
+        found.append(_cheaper(made, uses, LONG))
+    return whole(_derived(node, node.name, found))
 
 
 def _parts_of(axes: Axes) -> Iterator[int]:
@@ -1022,7 +1092,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _turned,
         _summed,
     ),
-    "reduce": (_narrow, _small_fold),
+    "reduce": (_narrow, _along_each_axis, _small_fold),
     "dot": (_wide, _along_batches, _by_elements, _gathered, _scaled_product),
     "buffer": (_pieced,),
 }

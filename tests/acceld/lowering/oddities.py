@@ -1614,3 +1614,93 @@ def values_turned_and_repeated(x: Array, w: Array) -> Any:
     scaled = mean / np.sqrt((mean * mean).sum())
     y = x[:, 2] * scaled[4]
     return x - scaled, y / y.max(), scaled[::-1] * y[:6]
+
+
+# -- a few elements of an order
+
+
+@odd((20, 16), (20, 16))
+def a_few_elements_of_an_order(x: Array, y: Array) -> Any:
+    order = np.argsort(x, axis=1)
+    return (
+        order[:, -3:],
+        order[:, ::-1][:, :2],
+        np.argsort(-x, axis=1)[:, :8],
+        np.argsort(x.T, axis=0)[:2],
+        np.sort(y)[:, -1],
+        np.sort(y)[:, 3],
+        np.sort(y, 0)[:5],
+        np.argpartition(y, -2, axis=1)[:, -2:].sum(1),
+        np.sort(x)[:, 0::2][:, :2] - np.sort(x)[:, 5:7],
+    )
+
+
+@odd((2, 3, 700), ("int32", 20, 50, 0, 9))
+def a_few_elements_of_an_order_with_equals(x: Array, n: Array) -> Any:
+    f = n.astype(np.float32)
+    order = np.argsort(f, kind="stable")
+    return (
+        np.argsort(x)[..., -4:],
+        np.argsort(n, kind="stable")[:, :5],
+        np.argsort(n, kind="stable")[:, -5:],
+        np.sort(n)[:, :3],
+        order[:, 45:],
+        np.argsort(-f, kind="stable")[:, :3],
+        np.sort(-f)[:, :2],
+        -np.sort(-x, axis=-1)[..., 7],
+    )
+
+
+@odd((30, 20, 24))
+def orders_of_products(x: Array) -> Any:
+    y = x @ np.swapaxes(x, 1, 2)
+    e = np.exp(0.1 * (y - np.sort(y, axis=-1)[..., -1:]))
+    return np.argsort(-y.sum(-1), axis=-1)[:, :3], e / e.sum(-1, keepdims=True)
+
+
+# -- constant positions on several axes
+
+
+@odd((8, 9, 10), (6, 12, 12), (66, 5))
+def constant_positions_on_several_axes(x: Array, z: Array, v: Array) -> Any:
+    i, j = np.tril_indices(12, -1)
+    y, m = x * 2, np.ones((12, 12, 5), v.dtype)
+    y[[0, 2, 4], :, [1, 3, -1]] = 0
+    y[1, [1, 2], [3, 3]] += 5
+    m[i, j] = v
+    m[j, i] = v
+    m[np.arange(12), -np.arange(1, 13)] = 3.0
+    return y, m, x[[0, 2, 4], :, [1, 3, -1]], x[1, [1, 2], [3, 3]], (z @ np.swapaxes(z, 1, 2))[:, i, j]
+
+
+# -- lengths without divisors
+
+
+@odd((3, 10007), (3,), (1009, 3), ("int32", 5003, -5, 5))
+def lengths_without_divisors(x: Array, b: Array, y: Array, n: Array) -> Any:
+    return np.maximum(x * 2 + b[:, None], 0), x.sum(1), np.abs(x[0]).max(), y * y - 1, n * 2 + 1, n.sum(), n.min()
+
+
+# -- windows over several axes
+
+
+@odd((3, 20, 25))
+def windows_over_several_axes(x: Array) -> Any:
+    windows = np.lib.stride_tricks.sliding_window_view
+    w = windows(x, (5, 7), axis=(1, 2))
+    return (
+        w.max((3, 4)),
+        w.mean((-1, -2)),
+        w[:, ::2, ::3].min((3, 4)),
+        windows(x, (4, 3), axis=(1, 2))[:, ::3].sum((3, 4)),
+        windows(x, (3, 4, 5))[0].sum((2, 3, 4)),
+        w[:, :, 3].sum((2, 3)),
+    )
+
+
+# -- elements that are repeated between others
+
+
+@odd((5, 2, 7, 3), (5, 7, 3), (40, 6, 6), (40, 6, 6))
+def elements_repeated_between_others(x: Array, y: Array, a: Array, b: Array) -> Any:
+    return (x - y[:, None]) * y[:, None], x + y[0], np.einsum("nij,nkj->nik", a, b), a @ np.swapaxes(b, 1, 2) - b

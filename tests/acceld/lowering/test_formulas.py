@@ -141,7 +141,7 @@ def test_a_lowered_kernel_does_what_numpy_does_at_its_edges_in_the_legacy_api(na
 
 
 INSTRUCTIONS = frozenset(
-    "activation dma_copy iota memset nc_matmul nc_transpose reciprocal reduce_cmd scalar_tensor_tensor tensor_copy "
+    "activation dma_copy iota max8 memset nc_find_index8 nc_matmul nc_transpose reciprocal reduce_cmd scalar_tensor_tensor tensor_copy "
     "tensor_copy_predicated tensor_reduce tensor_scalar tensor_tensor tensor_tensor_scan affine_select engine".split()
 )
 

@@ -297,6 +297,44 @@ def a_triangle_solved_by_rows(a: Array, b: Array) -> Any:
     return x
 
 
+@within(60, (100003,))
+def a_prime_number_of_elements(x: Array) -> Any:
+    return (x - x.mean()) / (x.std() + 1e-6)
+
+
+@within(40, (256, 1000))
+def the_greatest_few_of_each_row(x: Array) -> Any:
+    return -np.sort(-x, axis=1)[:, :8], np.argsort(-x, axis=1)[:, :4]
+
+
+@within(120, (32, 128))
+def a_filter_of_second_order(x: Array) -> Any:
+    y = np.zeros_like(x)
+    for n in range(2, 128):
+        y[:, n] = 0.2 * x[:, n] + 0.3 * x[:, n - 1] + 0.5 * y[:, n - 1] - 0.2 * y[:, n - 2]
+    return y
+
+
+@within(40, (128, 8, 8), (128, 8, 8))
+def products_of_small_matrices(a: Array, b: Array) -> Any:
+    return a @ b @ np.swapaxes(a, 1, 2)
+
+
+@within(60, (2, 200, 3), (2, 200, 3))
+def pulls_between_points(x: Array, v: Array) -> Any:
+    apart = x[:, None] - x[:, :, None]
+    near = (apart * apart).sum(-1) + 0.1
+    return v + (apart * (near**-1.5)[..., None]).sum(2)
+
+
+@within(60, (2, 12, 33, 30))
+def means_of_large_windows(x: Array) -> Any:
+    padded = np.pad(x, ((0, 0), (0, 0), (2, 2), (2, 2)))
+    windows = np.lib.stride_tricks.sliding_window_view
+    means = windows(padded, (5, 5), axis=(2, 3))[:, :, ::2, ::2].mean((-1, -2))
+    return means, windows(x * x, (4, 4), axis=(2, 3))[:, :, ::5, ::5].max((-1, -2))
+
+
 @pytest.mark.parametrize(("name", "api"), each_in_one_api(CASES))
 def test_a_lowered_kernel_is_right_and_quick(name: str, api: str) -> None:
     function, shapes, most_us = CASES[name]
