@@ -267,8 +267,8 @@ def test_a_transpose_that_stays_has_one_reason() -> None:
     assert _obstacle("transpose_once", late, shapes) == (
         f"line {behind + 1} loads after loop k, which uses x_tile: move the load before loop k"
     )
-    named = places.TURNED_BLOCKS.replace("src=x[row,", "src=x[at,").replace(load, f"            at = row * 1\n{load}")
-    named = named.replace("src=x[row,", "src=x[at,")
+    (turn,) = (line for line in lines if "nc_transpose" in line)
+    named = places.TURNED_BLOCKS.replace(turn, f"                at = 1 * k\n{turn.replace(', k,', ', at,')}")
     said = _obstacle("transpose_once", named, shapes)
     assert "an index uses a name that is assigned inside loop n: write the expression in place of the name" in said
 
