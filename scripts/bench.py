@@ -80,7 +80,7 @@ def main() -> None:
         ("seconds to the end of a quick run", f"{total_s:.1f}"),
         ("candidates", str(candidates)),
         ("candidates a minute", f"{60 * candidates / total_s:.0f}"),
-        ("daemon CPU per candidate, children apart (ms)", f"{1000 * cpu_s / max(1, candidates):.0f}"),
+        ("CPU of the daemon without its children, per candidate (ms)", f"{1000 * cpu_s / max(1, candidates):.0f}"),
         ("CPU of acceld status (s)", f"{status_cpu_s:.2f}"),
     ]
     width = max(len(name) for name, _ in rows)

@@ -87,7 +87,7 @@ class Delays:
 
 @dataclass
 class Clock:
-    """Delays of a run, and a record of what waited for what, from which the schedules are computed."""
+    """Delays of a run, the place of the attempt that wrote each kernel, and the seconds in each strict gate."""
 
     delays: Delays
     places: dict[str, Place] = field(default_factory=dict)

@@ -319,7 +319,7 @@ class Trial:
             rest_s = self._ends - time.monotonic() - self._after_s
             if begun and rest_s < LEAST_S:
                 print(
-                    f"gpu_trial: no time is left for {', '.join(todo[place:])}: the same command goes on",
+                    f"gpu_trial: no time is left for {', '.join(todo[place:])}: run the same command again to search them",
                     file=sys.stderr,
                 )
                 break

@@ -106,10 +106,9 @@ def _jitted(text: str) -> list[str]:
 
 
 def found(one: Read) -> dict[str, list[Any]]:
-    """Return, for each rule of the kernel's API that finds a place, what it says and writes at each place, in
-    order.
+    """Return, by rule, what the rule says at each place that it finds and the source that it would write there, in order.
 
-    A kernel that can not be read has the single entry ``unreadable``.
+    Rules that find no place are left out. A kernel that can not be read has the single entry ``unreadable``.
     """
     try:
         kernels = readings(one.text, Launch(one.api, one.shapes, one.dtypes, one.entry))

@@ -38,8 +38,9 @@ SHOWN = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read the database file, which does not disturb a running daemon, and print the rows. Return the exit
-    code.
+    """Print the table that the arguments ask for. Return the exit code.
+
+    The table is read from the database file, so a running daemon is not disturbed.
     """
     from acceld.store.reads import history, listing
 

@@ -28,9 +28,10 @@ def run(arguments: argparse.Namespace) -> int:
     if any(models[0].get(name) != models[1].get(name) for name, _, _ in rows):
         say("The suites were timed by different versions of the performance model: do not compare their latencies.")
     table = [(name, figures.duration(a), figures.duration(b), f"{a / b:.2f}x") for name, a, b in rows]
-    print_table(table, ("workload", "A", "B", "B is faster by"), right=frozenset({1, 2, 3}))
+    print_table(table, ("workload", "A", "B", "A / B"), right=frozenset({1, 2, 3}))
     if mean is not None:
-        print(f"geometric mean of {mean.count}: B is {mean.value:.2f}x as fast ({mean.low:.2f} to {mean.high:.2f})")
+        interval = f"95 % interval {mean.low:.2f} to {mean.high:.2f}"
+        print(f"geometric mean of {mean.count} workloads: B is {mean.value:.2f}x as fast as A ({interval})")
     return 0
 
 

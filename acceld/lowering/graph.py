@@ -293,10 +293,10 @@ def contraction(left: View, right: View, batch: int, folded: int, dtype: str = "
 
 
 def _multiplied(operand: View, line: int, alike: bool) -> View:
-    """Return an operand as the tensor engine takes it: floats in memory, which are float32 unless both operands are
-    ``alike``.
+    """Return an operand in a form that the tensor engine multiplies.
 
-    Any other operand is copied to float32.
+    A float32 operand in memory is returned unchanged; so is bfloat16 or float16 if both operands have one dtype
+    (``alike``). Anything else, such as integers or positions, is copied to float32.
     """
     held = ("float32", "bfloat16", "float16") if alike else ("float32",)
     if operand.node is INDEX or operand.dtype not in held:

@@ -406,8 +406,8 @@ def _repeated(steps: Sequence[Body], memory: HbmPlacement) -> list[Rolled] | Non
 
 
 def _fitted(block: Sequence[tuple[Region, list[Access]]], memory: HbmPlacement) -> list[Rolled]:
-    """Return equal regions as one region inside one or two loops. Each loop adds a constant to every offset in HBM from
-    one iteration to the next.
+    """Return equal regions as one region inside one or two loops. From one iteration of a loop to the next, each
+    HBM access moves by a constant of its own.
 
     If no such loops give the regions' offsets, each region is returned separately.
     """

@@ -63,8 +63,11 @@ class Material:
 
 
 def reward(candidate: Candidate, parent: Candidate) -> float | None:
-    """Return the reward of a candidate as an answer to its parent; None if the candidate's result says nothing about
-    its kernel.
+    """Return the reward of a candidate for what it changed in its parent's kernel.
+
+    A passed candidate gets log2 of its speed-up over its parent, between ``LEAST`` and ``MOST``, and 0 for a tie. A
+    failed one gets the negative number of its status in ``REWARDS``. The reward is None if the result says nothing about
+    the kernel, or if the speed-up is unknown.
     """
     evaluation = candidate.evaluation
     if evaluation is None:

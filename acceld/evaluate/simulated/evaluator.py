@@ -294,8 +294,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return None
 
     def _noted(self, case: TracedCase) -> None:
-        """Add to the profile's notes the result that is expected on a chip, whose functions are less exact than the
-        simulator's.
+        """Add to the profile the note that says with which error the kernel would pass or fail on a chip, whose functions
+        are less exact than the simulator's.
         """
         if case.known.on_chip and case.profile is not None and case.known.on_chip not in case.profile.notes:
             case.profile = replace(case.profile, notes=(*case.profile.notes, case.known.on_chip))

@@ -213,8 +213,10 @@ class _Answer(Received):
         )
 
     def chat_delta(self, field: str, data: Mapping[str, Any]) -> str:
-        """Record the reasoning in a chunk's first choice, and the reason why the answer ended. Return the choice's
-        visible text.
+        """Record what the first choice of ``data`` adds: reasoning, a refusal, and the reason why the answer ended. Return
+        the choice's visible text.
+
+        ``field`` names the part of the choice that has these: ``delta`` in a chunk, ``message`` in a whole answer.
         """
         choices = data.get("choices")
         known = (

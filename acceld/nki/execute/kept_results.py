@@ -37,7 +37,9 @@ class KeptResults:
         )
 
     def __contains__(self, number: int) -> bool:
-        """Tell whether some execution of the instruction ``number`` is left out or copied."""
+        """Tell whether some execution of the instruction ``number`` is not computed: it is left out, or takes the result
+        of an earlier execution.
+        """
         return number in self._turns
 
     def step(self, number: int, loops: Sequence[Loop], context: Context, step: Step) -> Step:

@@ -20,8 +20,10 @@ from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.permitted import RULE
 from acceld.nki.frontend.session import caller
 
-_ADDRESS = re.compile(r"\bat 0x[0-9a-f]|<module ", re.IGNORECASE)
-"""Matches the part of an object's ``repr`` that shows its address, or the file of a module."""
+_ADDRESS = re.compile(r"\bat 0x[0-9a-f]", re.IGNORECASE)
+"""Matches the part of an object's ``repr`` that shows its memory address."""
+_MODULE = re.compile(r"<module ", re.IGNORECASE)
+"""Matches the ``repr`` of a module, which may show the module's file."""
 _OF_SIMULATOR = re.compile(rf"<\w+ '{__name__.partition('.')[0]}\.")
 """Matches the ``repr`` of a class of the simulator, by which a kernel could tell the simulator from a chip's compiler."""
 _NUMBERS = frozenset({int, bool, float, complex})
@@ -50,16 +52,18 @@ def _refused(what: str, hint: str, why: str = "differs between processes") -> Le
 
 
 def shown(made: Any) -> Any:
-    """Return ``made`` unchanged. Raise LegalityError if it is a string or bytes with a memory address, with a set whose
-    order differs between processes, or with the ``repr`` of a class of the simulator.
+    """Return ``made`` unchanged. Raise LegalityError if it is a string or bytes with a memory address, with the ``repr``
+    of a module, with a set whose order differs between processes, or with the ``repr`` of a class of the simulator.
     """
     if isinstance(made, str) and _ADDRESS.search(made):
-        raise _refused("the memory address in a text", "give objects names of your own")
+        raise _refused("a string that shows an object's memory address, as repr() does,", "use names that you chose")
+    if isinstance(made, str) and _MODULE.search(made):
+        raise _refused("the repr of a module", "use names that you chose", "may differ between machines")
     if isinstance(made, str) and _NO_ORDER in made:
         raise _refused("the order of a set in a text", "sort the set: sorted(NAME)")
     if isinstance(made, str) and _OF_SIMULATOR.search(made):
-        hint = "ask with isinstance, or compare dtypes and shapes"
-        raise _refused("the text of a class of the API", hint, "tells a kernel that it runs in the simulator")
+        hint = "test types with isinstance, or compare dtypes and shapes"
+        raise _refused("the repr of a class of NKI", hint, "tells a kernel that it runs in the simulator")
     if isinstance(made, bytes | bytearray):
         shown(made.decode("latin-1"))
     return made

@@ -186,7 +186,10 @@ class _Writer:
         self.lines.append(_STEP * depth + text)
 
     def _inputs(self) -> None:
-        """Write an assertion for each argument, and the shapes that inputs have in the program where these differ."""
+        """Write assertions: the value of each plain argument, the shape and dtype of each input.
+
+        Write a reshape after the assertions of each input whose shape in the program is not the caller's shape.
+        """
         for name, value in zip(self.parameters, self.values, strict=False):
             if value is not None:
                 self._put(1, f'assert {name} == {value!r}, "this kernel was written for {name} = {value!r}"')
@@ -552,7 +555,9 @@ def _shifted(value: Affine, loop: int, by: int, *, alone: bool = False) -> Affin
 
 
 def _unplaced(node: Node) -> Node:
-    """Return a node without what does not matter for its results, and without whether products add."""
+    """Return a node to compare with others: without source line, place and loop name, and without ``accumulate``, which
+    tells whether a product adds to its destination.
+    """
     if isinstance(node, Loop):
         return replace(node, line=0, name="", body=tuple(map(_unplaced, node.body)))
     attributes = tuple(one for one in node.attrs if one[0] != "accumulate")

@@ -315,8 +315,9 @@ class _Operands:
         return cells, layout, form
 
     def read_only(self, access: Access) -> tuple[object, int]:
-        """Return the layout and the number of the form of an access to a buffer that the program only reads and that
-        therefore has no cells.
+        """Return the layout of an access and the number of its *form* (see the class).
+
+        Use this for a buffer that the program only reads: such a buffer has no cells.
         """
         key = self._key(access)
         known = self._inputs.get(key)

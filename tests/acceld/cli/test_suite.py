@@ -49,7 +49,8 @@ def test_a_suite_is_one_table_and_the_same_command_goes_on(
     for name, record in (("a.json", first), ("b.json", again)):
         Path(name).write_text(json.dumps(record), "utf-8")
     assert main(["compare", "a.json", "b.json"]) == 0
-    assert "geometric mean of 2: B is" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "A / B" in said and "geometric mean of 2 workloads: B is" in said and "as fast as A (95 % interval" in said
 
 
 def test_what_is_no_suite_is_a_usage_error(folder: Path, suite: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -229,6 +229,20 @@ def test_what_reaches_elsewhere_is_refused_at_its_line(before: str, inside: str,
         assert (refused.value.rule, refused.value.line) == (RULE, line)
 
 
+@pytest.mark.parametrize(
+    ("inside", "said", "hint"),
+    [
+        ("name = repr(kernel)", "shows an object's memory address, as repr() does, differs between", "names that you"),
+        ("name = str(nl)", "the repr of a module may differ between machines", "names that you chose"),
+        ("name = str(type(tile))", "the repr of a class of NKI tells a kernel that", "test types with isinstance"),
+    ],
+)
+def test_a_refused_repr_is_named(inside: str, said: str, hint: str) -> None:
+    with pytest.raises(LegalityError) as refused:
+        trace(HEAD + BODY.replace("INSIDE", inside), [TensorSpec((128, 512), "float32")], options=GUARDED)
+    assert said in str(refused.value) and hint in refused.value.hint
+
+
 class _Spy:
     """A function that no kernel may call; it records each call."""
 

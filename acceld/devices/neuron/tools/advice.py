@@ -57,8 +57,8 @@ def _compiling(results: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
         return
     todo = {
         "strict": "",
-        "wide": 'devices.compile_jail = "auto" finds this jail; "wide" skips the first try',
-        "off": 'devices.compile_jail = "off": candidates\' Python then runs as your user',
+        "wide": 'devices.compile_jail = "auto" finds this jail; set "wide" to skip the try of "strict"',
+        "off": 'the kernel compiles only without a jail: with devices.compile_jail = "off" candidates\' Python runs as your user',
     }[jail]
     yield Finding("compile", "ok" if jail != "off" else "fail", f"jail {jail}: {', '.join(works[jail])}", todo)
 

@@ -233,7 +233,8 @@ def _span(trace: Trace, key: slice | DynamicSlice, count: int) -> tuple[Expr | i
             refuse(
                 "index_type",
                 "a slice with a negative step is not supported",
-                "load in order and reverse with nl.transpose or nisa.nc_stream_shuffle",
+                "load in order, then copy slices of one element in reverse order, or reverse 32 partitions with "
+                "nisa.nc_stream_shuffle and shuffle_mask=list(range(31, -1, -1))",
             )
         size = len(range(begin, stop, step))
         if limits.stop is not None and limits.stop > count and limits.stop > begin:

@@ -106,7 +106,7 @@ def _store(dst: object, src: object, call: str) -> None:
 
 
 def scalar_load(src: object) -> Register:
-    """Return a new register with the one element of a tile of int32 or int64 (NKI 0.7)."""
+    """Return a new register with the one element of a tile of int32 or int64. Exists from NKI 0.7 on."""
     source = tensor(src, "src", "scalar_load")
     if source.dtype_name not in WIDTHS:
         refuse(
@@ -118,7 +118,7 @@ def scalar_load(src: object) -> Register:
 
 
 def scalar_store(dst: object, src: object) -> None:
-    """Set the one element of dst, of int32 or int64, to the value of a register (NKI 0.7)."""
+    """Set the one element of dst, of int32 or int64, to the value of a register. Exists from NKI 0.7 on."""
     target, register = tensor(dst, "dst", "scalar_store"), _register(src, "src", "scalar_store")
     if target.dtype_name not in WIDTHS or target.dtype_name != (register.dtype or target.dtype_name):
         refuse(

@@ -21,6 +21,7 @@ from acceld.errors import RuleRefused
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine, Symbol
 from acceld.nki.source.building import changed, without_unused_buffers
+from acceld.nki.source.matching import one_name
 from acceld.nki.source.nests import all_accesses, around
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import partitions, prefix
@@ -178,8 +179,11 @@ def no_parts(kernel: KernelModule, reader: Statement, name: str) -> str:
     """
     where = f"line {reader.line}:"
     if name in kernel.tiles:
-        return f"{where} {kernel.function.name} gets the tile {name} as an argument: copy it to a tile that is declared here"
-    if name in kernel.ambiguous or kernel.space_of(name) != "sbuf" or name in kernel.parameters:
+        here = kernel.function.name
+        return f"{where} {here} gets the tile {name} as an argument: copy it to a tile that {here} declares"
+    if doubt := one_name(kernel, (name,)):
+        return f"{where} {doubt}"
+    if kernel.space_of(name) != "sbuf" or name in kernel.parameters:
         return f"{where} {name} is not a tile in SBUF: copy it there"
     declaration = kernel.declaration(name)
     if declaration is None and kernel.api == "nki":

@@ -228,8 +228,16 @@ def _obstacle(kernel: KernelModule, found: _Turned) -> str:
     data, tile, where = turn.reads["data"], copy.made.name, f"line {turn.line}:"
     declared = {name: kernel.declaration(name) for name in (data.name, tile, turn.made.name)}
     moving = [load, turn, copy, *(one for one in declared.values() if one is not None)]
-    if load.start > blocks.start or any(named_inside(one.node, outermost) for one in moving):
-        return f"{where} an index has a name in loop {outermost.variable}, or line {load.line} loads after a use: write indices where they are used, and load first"
+    if load.start > blocks.start:
+        return (
+            f"line {load.line} loads after loop {blocks.variable}, which uses {data.name}: "
+            f"move the load before loop {blocks.variable}"
+        )
+    if any(named_inside(one.node, outermost) for one in moving):
+        return (
+            f"{where} an index uses a name that is assigned inside loop {outermost.variable}: "
+            "write the expression in place of the name"
+        )
     shape = kernel.extents(data)
     turned = shape is not None and len(shape) == 2 and kernel.extents(copy.made) == shape[::-1]
     if not turned or blocks.variable not in (data.variables or ()):

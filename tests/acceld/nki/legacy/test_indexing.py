@@ -276,6 +276,25 @@ def test_a_bad_index_names_its_rule_and_line(trace_kernel: Any, random: Any, lin
     assert caught.value.line == 11
 
 
+def test_a_slice_with_a_negative_step_is_refused_with_ways_that_work(
+    trace_kernel: Any, run_kernel: Any, random: Any
+) -> None:
+    x = random(32, 8)
+    with pytest.raises(LegalityError) as caught:
+        trace_kernel(kernel("(32, 8)", "nl.store(out, nl.load(x[::-1, 0:8]))"), x)
+    assert "copy slices of one element in reverse order" in caught.value.hint
+    assert "shuffle_mask=list(range(31, -1, -1))" in caught.value.hint
+    body = """
+tile, turned = nl.load(x), nl.ndarray((32, 8), dtype=x.dtype, buffer=nl.sbuf)
+for k in range(8):
+    turned[0:32, k:k + 1] = nl.copy(tile[0:32, 7 - k:8 - k])
+done = nl.ndarray((32, 8), dtype=x.dtype, buffer=nl.sbuf)
+nisa.nc_stream_shuffle(src=turned, dst=done, shuffle_mask=list(range(31, -1, -1)))
+nl.store(out, done)
+"""
+    np.testing.assert_array_equal(run_kernel(kernel("(32, 8)", body), x), x[::-1, ::-1])
+
+
 @examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     rows=st.integers(1, 8),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,34 @@ def test_the_second_example_of_the_documentation_swaps_an_instruction_in_both_ap
         )
         (refused,) = places_refused(rule, KernelModule(narrow, Launch(api, one.shapes, ("bfloat16",))))
         assert refused.obstacle.endswith("squares second, which may not be float32: declare second as float32")
+
+
+def _obstacle(rule: str, source: str, shapes: Sequence[tuple[int, ...]]) -> str:
+    """Return what the rule says of the one place that it refuses."""
+    (refused,) = places_refused(rule_named(rule), KernelModule(source, Launch(api_of(source), tuple(shapes))))
+    return refused.obstacle
+
+
+def test_a_transpose_that_stays_has_one_reason() -> None:
+    shapes, lines = [(2, 128, 4, 128), (3, 128, 4, 512)], places.TURNED_BLOCKS.splitlines(keepends=True)
+    (load,) = (line for line in lines if "dst=x_tile" in line)
+    lines.remove(load)
+    behind = next(at for at, line in enumerate(lines) if "dst=made, src=product" in line)
+    lines.insert(behind, load)
+    late = "".join(lines)
+    assert _obstacle("transpose_once", late, shapes) == (
+        f"line {behind + 1} loads after loop k, which uses x_tile: move the load before loop k"
+    )
+    (turn,) = (line for line in lines if "nc_transpose" in line)
+    named = places.TURNED_BLOCKS.replace(turn, f"                at = 1 * k\n{turn.replace(', k,', ', at,')}")
+    said = _obstacle("transpose_once", named, shapes)
+    assert "an index uses a name that is assigned inside loop n: write the expression in place of the name" in said
+
+
+def test_a_tile_with_a_second_name_is_not_said_to_be_outside_of_sbuf() -> None:
+    source = places.SPLIT_CURRENT.replace("    return out", "    other = x_t\n    return out")
+    said = _obstacle("split_products", source, places.SPLIT_PRODUCT_SHAPES)
+    assert "x_t may be changed, or its tile may get a second name (an alias), in line" in said and "SBUF" not in said
 
 
 def test_the_rule_of_the_documentation_works_as_it_stands() -> None:
