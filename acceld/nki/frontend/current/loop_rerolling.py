@@ -136,8 +136,8 @@ class _Roller:
         """
         self.turns: dict[int, _Turns] = {}
         """The iterations that a group stands for, by the id of the group's node."""
-        self._advances: dict[tuple[SampledLoop, range], list[list[int]]] = {}
-        """For each piece of a loop traced by samples, the step of each constant in each turn."""
+        self._advances: dict[tuple[SampledLoop, range], list[int]] = {}
+        """For each piece of a loop traced by samples whose iterations take no turns, the step of each constant."""
         self._within: dict[int, tuple[int, ...]] = {}
         """The first part of the sort keys of the buffers in a loop, by loop; empty for a loop that is not in a copied
         iteration.
@@ -236,13 +236,13 @@ class _Roller:
         if positions[0] != piece[0] or positions[-1] != piece[-1]:
             raise SamplesDiffer(first.site)
         steps = _steps(forms, positions, 1, first.site)
-        self._advances[first.loop, piece] = [steps]
+        self._advances[first.loop, piece] = steps
         second = run[1] if positions[1] == piece[1] else _Untraced(run[0], steps, piece[1], self._place(run[1]))
         yield _Piece((run[0], second), len(piece), forms[0].structure, forms[0].constants, steps)
 
-    def _advances_of(self, sample: Sample, constants: Sequence[int]) -> list[list[int]]:
-        """Return the steps of each turn in the earlier run that a run of a loop repeats. Raise SamplesDiffer if they are
-        not known.
+    def _advances_of(self, sample: Sample, constants: int) -> list[int]:
+        """Return the steps of the ``constants`` constants in the earlier run that a run of a loop repeats. Raise
+        SamplesDiffer if they are not known.
 
         An iteration of a loop around both runs was traced for each of the runs, and these iterations are compared. So
         wrong steps would be noticed.
@@ -250,15 +250,14 @@ class _Roller:
         loop = sample.loop.earlier
         while loop is not None and (loop, sample.piece) not in self._advances:
             loop = loop.earlier
-        found = [] if loop is None else self._advances[loop, sample.piece]
-        if [len(steps) for steps in found] != list(constants):
+        if loop is None or len(self._advances[loop, sample.piece]) != constants:
             raise SamplesDiffer(sample.site)
-        return found
+        return self._advances[loop, sample.piece]
 
     def _repeated(self, last: Loop, form: _Form, sample: Sample) -> _Piece:
         """Return, as one piece, the iterations of a loop of which only the last iteration was traced."""
         piece = sample.piece
-        (steps,) = self._advances_of(sample, [len(form.constants)])
+        steps = self._advances_of(sample, len(form.constants))
         back = [-step * (len(piece) - 1) for step in steps]
         by = iter(back)
         body = tuple([mapped(node, lambda value: Affine(value.const + next(by), value.terms)) for node in last.body])
@@ -276,14 +275,6 @@ class _Roller:
         piece, period = first.piece, first.loop.period
         forms = {position: _Form(self, loop) for position, loop in zip(positions, run, strict=True)}
         loops = dict(zip(positions, run, strict=True))
-        if positions == list(piece[-period:]):
-            ends = [next(p for p in positions if (p - begin) % period == 0) for begin in piece[:period]]
-            advances = self._advances_of(first, [len(forms[end].constants) for end in ends])
-            for begin, end, advance in zip(piece[:period], ends, advances, strict=True):
-                back = [-step * ((end - begin) // period) for step in advance]
-                loops[begin] = self._copied(_Untraced(loops[end], back, begin, self._place(run[0])))
-                forms[begin] = _Form(self, loops[begin])
-            positions = [*piece[:period], *positions]
         if positions[:period] != list(piece[:period]) or positions[-period:] != list(piece[-period:]):
             raise SamplesDiffer(first.site)
         turns = [
@@ -291,7 +282,6 @@ class _Roller:
             for k in range(period)
         ]
         steps = [_steps([forms[p] for p in turn], turn, period, first.site) for turn in turns]
-        self._advances[first.loop, piece] = steps
         places = {position: self._place(loops[next(p for p in positions if p >= position)]) for position in piece}
         kept = (*piece[:period], *piece[-period:])
         group = _Turns(piece, period, tuple([loops[position] for position in kept]), places, first.site)

@@ -14,9 +14,9 @@ iteration assigns first do not count (:mod:`acceld.nki.frontend.current.live_nam
   earlier ones, if the values stay the same or grow evenly.
 
 A loop inside of an iteration that repeats an earlier one repeats the run of that loop in the earlier iteration. If it
-carries no values, only its last iteration is traced, and the steps are those of the earlier run. Otherwise its first and
-last iteration are traced. The strict gate asks for more samples, and compares all variables
-(:class:`acceld.nki.frontend.session.TraceOptions`, ``sample_closely``).
+carries no values and its iterations do not take turns, only its last iteration is traced, and the steps are those of the
+earlier run. Otherwise its first and last iteration are traced. The strict gate asks for more samples, and compares all
+variables (:class:`acceld.nki.frontend.session.TraceOptions`, ``sample_closely``).
 
 A kernel may add, subtract and multiply the index of a sampled iteration. Where the kernel compares or divides the
 index, the loop is cut into *pieces*. Within a piece a comparison always has the same answer, and a quotient and a
@@ -125,8 +125,10 @@ class SampledLoop:
         self.samples = samples
         self.earlier = earlier
         """The run of this loop, in an earlier iteration of a loop around it, that this run repeats; None if none is known."""
-        self.only_last = earlier is not None and earlier.advances_evenly
-        """True if only the last iterations of each piece are traced: one, or one of each turn."""
+        self.only_last = earlier is not None and earlier.advances_evenly and earlier.period == 1
+        """True if only the last iteration of each piece is traced. If iterations take turns, this is False: the tiles that
+        a turn declares would get other numbers than in a trace of all iterations.
+        """
         self.carries = True
         """False if each iteration so far began with the Python values with which the loop began, those apart that the
         iteration does not use.
@@ -136,7 +138,7 @@ class SampledLoop:
         self.now: int | None = None
         """The running iteration; None before the first iteration and after the last one."""
         self.pieces = [range(count)]
-        self.period = 1
+        self.period: int = 1
         """Distance between iterations that are alike because the index has the same remainders there; 1 if all
         iterations are alike.
         """
@@ -146,7 +148,7 @@ class SampledLoop:
         self._skipped = False
         """True if an iteration of the running piece was not traced."""
         if self.only_last and earlier is not None:
-            self.carries, self.period = earlier.carries, earlier.period
+            self.carries = earlier.carries
             self._cuts = [piece.start for piece in earlier.pieces[1:]]
             self.pieces = [range(self._end_of(0))]
 
@@ -210,7 +212,7 @@ class SampledLoop:
             self._skipped, before = False, piece.start - 1
         positions = self.samples.positions(len(piece), self.period, carries=self.carries)
         if self.only_last and self.is_sampled:
-            positions = positions[-self.period :]
+            positions = positions[-1:]
         after = next(p for p in positions if piece.start + p > before) + piece.start
         self._skipped = self._skipped or after > before + 1
         return after

@@ -546,7 +546,7 @@ def kernel(x):
 """
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(12), 16, 20, 31])
 def test_iterations_that_take_turns_give_the_program_of_all_iterations(seed: int) -> None:
     draw = random.Random(seed)
 
@@ -603,7 +603,7 @@ def test_a_long_kernel_runs_right_from_samples() -> None:
     assert np.array_equal(ran(program, [x]), 2 * x)
 
 
-@pytest.mark.parametrize(("shape", "emitted"), [((16 * 80, 32 * 100), [3 * (3 + 3 + 2)]), ((80, 96), [5 * 3 * 3] * 2)])
+@pytest.mark.parametrize(("shape", "emitted"), [((16 * 80, 32 * 100), [3 * (2 + 1)]), ((80, 96), [5 * 3 * 3] * 2)])
 def test_samples_are_traced_first_and_all_of_a_short_kernel_then(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], emitted: list[int]
 ) -> None:
@@ -864,11 +864,6 @@ def test_a_run_that_repeats_an_earlier_one_traces_the_last_iteration_alone(monke
     inner = "for k in nl.affine_range(8):\n                nisa.tensor_copy(tile[0:16, nl.ds(4 * k, 4)], tile[0:16, nl.ds(4 * k, 4)])"
     # i and j run twice each, k twice in the first of them, and once in each of the others
     assert iterations(monkeypatch, NESTED.format(before="pass", body=inner)) == 2 + 2 + 1 + 2 + 1 + 1
-
-
-def test_iterations_that_take_turns_repeat_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    inner = "for k in nl.affine_range(8):\n                nisa.tensor_copy(tile[0:16, nl.ds(16 * (k % 2), 16)], tile[0:16, nl.ds(16 * ((k + 1) % 2), 16)])"
-    assert iterations(monkeypatch, NESTED.format(before="pass", body=inner)) == 2 + 2 + 1 + 4 + 2 + 2
 
 
 def running(number: int) -> list[frozenset[str]]:

@@ -114,7 +114,7 @@ def test_a_magnitude_that_is_undefined_is_never_chosen_silently(op: str) -> None
         ("nisa.register_load(nisa.register_alloc(), held[0:1, 12:13])", "a register"),
         (
             """
-offsets = held[:, 11:13]
+offsets = held[:, 12:13]
 nisa.dma_copy(dst=made, src=x.ap(pattern=[[16, 128], [1, 16]], offset=0, vector_offset=offsets, indirect_dim=0),
               oob_mode=nisa.oob_mode.skip)
 """,

@@ -89,8 +89,8 @@ def _scattered(start: np.ndarray, values: np.ndarray) -> np.ndarray:
          _scattered(np.zeros((32, 64), np.float32), X[:, 0:32])),
         ("nisa.tensor_copy(t, a);;nisa.tensor_scalar(t.indirect(i), t.indirect(i), nl.multiply, 2.0)",
          _scattered(X, 2 * np.take_along_axis(X, PLACES.astype(np.int64), 1))),
-        ("nisa.tensor_copy(t, a);;v = t.indirect(i);;nisa.memset(v[:, 0:32], 1.0);;nisa.tensor_scalar(v, v, nl.add, 1.0)",
-         _scattered(X, np.full((32, 32), 2, np.float32))),
+        ("nisa.tensor_copy(t, a);;v = t.indirect(i);;nisa.tensor_copy(v[:, 0:32], a[:, 0:32]);;nisa.tensor_scalar(v, v, nl.add, 1.0)",
+         _scattered(X, X[:, 0:32] + 1)),
         ("nisa.tensor_copy(t, a);;nisa.tensor_copy(t.indirect(i), a.indirect(i))", X),
     ],
 )  # fmt: skip
@@ -184,11 +184,11 @@ TWO_INDICES = "nisa.tensor_copy(t, a);;j = nl.ndarray(i.shape, dtype=i.dtype);;n
     ("body", "said"),
     [
         (STALE_IN_A_LOOP, "read later"),
-        ("p = nl.ndarray((32, 64), dtype=nl.float32, buffer=nl.psum);;nisa.memset(p.indirect(i), 0.0)", "PSUM"),
+        ("p = nl.ndarray((32, 64), dtype=nl.float32, buffer=nl.psum);;nisa.tensor_copy(p.indirect(i), a[:, 0:32])", "PSUM"),
         (f"{TWO_INDICES};;nisa.tensor_scalar(t.indirect(j), t.indirect(i), nl.multiply, 2.0)", "reads it at other offsets"),
         ("nisa.tensor_copy(t, a);;nisa.tensor_copy(t.indirect(i), t[:, 8:40])", "reads it at other offsets"),
         ("nisa.tensor_copy(t, a);;v = t.indirect(i);;nisa.tensor_copy(v[:, 0:8], v[:, 8:16])", "reads it at other offsets"),
-        (f"{TWO_INDICES};;nisa.tensor_tensor(t.indirect(i), a[:, 0:32], t.indirect(j), nl.add)", "reads it at other offsets"),
+        (f"{TWO_INDICES};;nisa.tensor_tensor(t.indirect(i), t.indirect(j), a[:, 0:32], nl.add)", "reads it at other offsets"),
     ],
 )  # fmt: skip
 def test_what_is_not_simulated_or_stale_is_said(body: str, said: str) -> None:
