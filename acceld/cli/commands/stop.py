@@ -117,7 +117,7 @@ class _Waiting:
     def look(self, what: str, *, failed: str, hint: str) -> None:
         """Wait for a moment before the next look. Print what is waited for after a second, and then now and then.
 
-        Raises DaemonError with the message ``failed`` if the time is over.
+        Raise DaemonError with the message ``failed`` if the time is over.
         """
         passed_s = time.monotonic() - self._began
         if passed_s > self._timeout_s:

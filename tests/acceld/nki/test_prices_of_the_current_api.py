@@ -65,15 +65,8 @@ def test_an_instruction_costs_the_same_after_a_cheaper_one_with_equal_axes(
     assert latency_us(*cheap, *dear) >= latency_us(*dear)
 
 
-def test_a_gather_of_rows_moves_whole_rows_and_one_of_elements_moves_elements() -> None:
-    rows = latency_us(*_GATHER)
-    assert latency_us() < rows < latency_us() + 10
-    elements = latency_us(
-        "places = nl.ndarray((128, 512), dtype=nl.int32, buffer=nl.sbuf)",
-        "nisa.iota(dst=places, pattern=[[1, 512]], offset=0, channel_multiplier=512)",
-        "nisa.dma_copy(dst=tile, src=x.reshape((131072, 1)).ap([[1, 128], [0, 512]], vector_offset=places))",
-    )
-    assert elements > rows + 40
+def test_a_gather_of_rows_moves_whole_rows() -> None:
+    assert latency_us() < latency_us(*_GATHER) < latency_us() + 10
 
 
 _COPIES = (

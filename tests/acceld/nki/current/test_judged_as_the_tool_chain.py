@@ -496,7 +496,7 @@ PROBES = [
     *rows("enums", NOTED, "enum_perf_value: f = tile((128, 2, 64), nl.float8_e4m3);;nisa.nc_matmul(pm, f, f, perf_mode='double_row')"),
     *rows("enums", ACCEPTED, "enum_perf: f = tile((128, 2, 64), nl.float8_e4m3);;nisa.nc_matmul(pm, f, f, perf_mode=nisa.matmul_perf_mode.double_row)"),
     Probe("enum_swap", "enums", REFUSED, "nisa.sendrecv(a, c, 1 - nl.program_id(0), 1 - nl.program_id(0), 0, nisa.engine.gpsimd)", lnc=2, grid=(2,)),
-    *rows("indirect", REFUSED, "\n".join(
+    *rows("indirect_operand", REFUSED, "\n".join(
         f"ti_{name}: t = tile((128, 4), nl.uint16);;{line}"
         for name, line in {
             "data2": "nisa.tensor_tensor(c, a, b.indirect(t), nl.add)",
@@ -514,7 +514,7 @@ PROBES = [
             "dma": "nisa.dma_copy(c, a.indirect(t))",
         }.items()
     ), "trn3"),
-    *rows("indirect", NOTED, "\n".join(
+    *rows("indirect_operand", NOTED, "\n".join(
         f"ti_{name}_ok: t = tile((128, 4), nl.uint16);;{line}"
         for name, line in {
             "copy": "nisa.tensor_copy(c, a.indirect(t))",
