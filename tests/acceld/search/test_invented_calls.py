@@ -221,13 +221,13 @@ async def test_for_the_same_money_a_question_to_a_tool_pays_where_the_answer_is_
     """A traced attempt pays where every answer is wrong, and costs about as much where a third is; ``order``: right kernels
     a USD, ascending; the last of them is at least ``gain`` times the first.
 
-    Arms that differ by less than 5 % may change places, because the lengths of prompts decide between them.
+    Arms that differ by less than 10 % may change places, because the lengths of prompts decide between them.
     """
     base = SearchParameters(beam_width=1, plans=PLANS, attempts=1, tools=False)
     arms = variants(base, {"tools": (True,), "fixer": (2,)}, Cost(usd=0.35), repeats=1)
     found = {one.name: await spending(store, evaluator, one.searches[0], share) for one in arms}
     assert all(0.2 < one.usd <= 0.35 for one in found.values())
     a_usd = [found[name].won / found[name].usd for name in order]
-    assert all(later > 0.95 * earlier for earlier, later in pairwise(a_usd)), a_usd
+    assert all(later > 0.9 * earlier for earlier, later in pairwise(a_usd)), a_usd
     assert a_usd[-1] > gain * a_usd[0]
     assert found["tools=on"].won == found["tools=on"].attempts
