@@ -388,7 +388,7 @@ class _Lax(SimulatedEvaluator):
 async def test_a_candidate_is_the_program_of_its_text_whatever_the_policy_missed(tmp_path: Path) -> None:
     rules = {
         "    for step in range('repeatable' in str(set)):\n        nl.zeros((128, 1), dtype=nl.float32)": "interpreter",
-        "    for step in range(len(str({1, 2}))):\n        nl.zeros((128, 1), dtype=nl.float32)": "another_program",
+        "    for step in range(len(str({1, 2}))):\n        nl.zeros((128, 1), dtype=nl.float32)": "",
         "    [getattr][0](a, 'scope')": "interpreter",
         "    assert a.shape[0] > 0": "",
     }
