@@ -404,6 +404,23 @@ async def test_a_candidate_is_the_program_of_its_text_whatever_the_policy_missed
             assert given.status is Status.PASSED
 
 
+async def test_a_candidate_whose_second_trace_gives_another_program_is_rejected(
+    evaluator: SimulatedEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = Children.trace
+
+    async def changed(self: Children, kernel: Kernel, *rest: Any, guarded: bool = False, **more: Any) -> Any:
+        text = (
+            kernel.text.replace("):\n", "):\n    nl.zeros((128, 1), dtype=nl.float32)\n", 1) if guarded else kernel.text
+        )
+        return await trace(self, replace(kernel, text=text), *rest, guarded=guarded, **more)
+
+    monkeypatch.setattr(Children, "trace", changed)
+    found = await evaluator.evaluate(request(gate=Gate.STRICT))
+    assert found.status is Status.REJECTED
+    assert found.failure is not None and found.failure.rule == "another_program"
+
+
 async def test_the_strict_gate_says_how_a_kernel_of_approximated_functions_would_fare_on_the_chip(
     evaluator: SimulatedEvaluator,
 ) -> None:
