@@ -14,6 +14,8 @@ A partition has room for two copies of a left operand of this length: rows, and 
 """
 FEW_TERMS = 42
 """Most terms on the last axis of a matrix product's sum beside which terms of other axes lie on partitions."""
+MOST_AXES = 4
+"""Greatest number of axes of an instruction's access pattern within a partition."""
 LEAST_RUN = 16
 """Least number of contiguous elements for which columns are transferred in memory order and then reordered on the chip.
 """
@@ -199,9 +201,9 @@ def lying_order(axes: Axes) -> list[int] | None:
     """Return the numbers of the axes in the order in which the elements lie in memory: the largest stride first.
 
     Return None if reordering would not help: the last axis has stride 1, or no ``LEAST_RUN`` elements lie beside each
-    other. Also return None if a stride is not positive.
+    other. Also return None if a stride is not positive, or if no instruction can reorder so many axes.
     """
-    if len(axes) < 2 or axes[-1][1] == 1 or any(stride <= 0 for _, stride in axes):
+    if not 2 <= len(axes) <= MOST_AXES or axes[-1][1] == 1 or any(stride <= 0 for _, stride in axes):
         return None
     order = sorted(range(len(axes)), key=lambda at: -axes[at][1])
     extent, stride = merged([tuple(axes[at] for at in order)])[0][-1]

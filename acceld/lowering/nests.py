@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from acceld.lowering import network
 from acceld.lowering.axes import (
+    MOST_AXES,
     PARTITIONS,
     Axes,
     blocks_of,
@@ -69,8 +70,6 @@ from acceld.lowering.statements import (
 )
 
 Pattern = tuple[tuple[int, int], ...]
-MOST_AXES = 4
-"""Greatest number of axes of an instruction's access pattern within a partition."""
 TURNED_TOGETHER = 4
 """Number of transposes that are written to one PSUM bank, so that a single copy moves their results to SBUF."""
 
