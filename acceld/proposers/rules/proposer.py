@@ -535,8 +535,8 @@ class TunedRules(RulesProposer):
         if it can not be timed.
 
         If rules do not understand all of its source, that is the kernel written out from its trace, provided that rules
-        find at least as many moves in it, and that it is legal at all shapes of the workload. A kernel with functions of its
-        own, all of which rules understand, is written out only if more rules apply to it then.
+        find more moves in it, and that it is legal at all shapes of the workload. For a kernel with functions of its own, all
+        of which rules understand, these moves must be of more rules, too.
         """
         launch = _launched(kernel, problem)
         unread = await asyncio.to_thread(_first_unread, kernel.text, launch) if kernel.api == "nki" else 0
@@ -544,7 +544,7 @@ class TunedRules(RulesProposer):
             try:
                 plain = await self.written_out(kernel)
                 own, more = [await asyncio.to_thread(moves, text, launch) for text in (kernel.text, plain)]
-                if len(more) < len(own) or not (unread or {one.rule for one in more} - {one.rule for one in own}):
+                if len(more) <= len(own) or not (unread or {one.rule for one in more} - {one.rule for one in own}):
                     raise RuleRefused("rules find as much in your source")
                 root = await tuner.root(plain)
                 if root is None:
