@@ -357,7 +357,7 @@ def test_a_hundred_hostile_inputs_leave_no_process_no_file_outside_and_no_dead_d
         server = client.process.pid
         assert below(server) <= {daemon["pid"], *below(daemon["pid"])}
         deadline = time.monotonic() + 600
-        while below(daemon["pid"]) != zygotes:  # a judgement whose caller was cancelled ends by itself
+        while not below(daemon["pid"]) <= zygotes:  # a judgement whose caller was cancelled ends by itself
             assert time.monotonic() < deadline, below(daemon["pid"]) - zygotes
             time.sleep(0.05)
     assert not Path(f"/proc/{server}").exists()
