@@ -23,7 +23,7 @@ from typing import Any
 
 from acceld import origins
 from acceld.errors import AcceldError, DaemonError, UsageError
-from acceld.private_files import other_owner, private_folder, user_folder, write_private
+from acceld.private_files import is_locked, other_owner, private_folder, user_folder, write_private
 
 FOLDER = ".acceld"
 DATASETS = "datasets"
@@ -180,17 +180,7 @@ class Home:
 
     def is_served(self) -> bool:
         """Tell whether a daemon serves the folder now."""
-        try:
-            descriptor = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return is_locked(self.lock_file)
 
     def token(self) -> str:
         """Return the token that clients send. Raise DaemonError if its file can not be read."""

@@ -1,9 +1,10 @@
-"""Write files and make folders to which only their owner has access. Standard library only."""
+"""Write files, look at locks, and make folders, to which only their owner has access. Standard library only."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import pwd
 import resource
@@ -69,6 +70,21 @@ def private_folder(folder: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def is_locked(path: Path) -> bool:
+    """Tell whether a process holds the exclusive lock of a file. Return False if there is no such file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def unusable(error: OSError) -> AcceldError | None:

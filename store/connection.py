@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from acceld.errors import StoreError
+from acceld.private_files import is_locked
 
 BUSY_TIMEOUT_MS = 5000
 JOURNAL_LIMIT_BYTES = 64 << 20
@@ -35,9 +36,8 @@ class WriterLock:
     """
 
     def __init__(self, path: Path) -> None:
-        place = path.with_name(path.name + ".lock")
         try:
-            self._descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._descriptor = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise _cannot_write(path, error) from error
         try:
@@ -56,19 +56,8 @@ class WriterLock:
         os.close(self._descriptor)
 
 
-def _is_locked(path: Path) -> bool:
-    """Tell whether a process holds the lock of the database."""
-    try:
-        descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+def _lock_of(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
 
 
 def _cannot_write(path: Path, error: OSError) -> StoreError:
@@ -116,7 +105,7 @@ def refuse_without_log(path: Path, *, holds_lock: bool) -> None:
     index = path.with_name(path.name + "-shm")
     log = path.with_name(path.name + "-wal")
     if path.exists() and index.exists() and not log.exists():  # SQLite deletes the index before the log
-        if not holds_lock and _is_locked(path):
+        if not holds_lock and is_locked(_lock_of(path)):
             raise StoreError(
                 f"{log} was deleted while a daemon uses {path.name}",
                 hint="acceld stop ends the daemon, which writes all changes into the file. Delete nothing else.",
