@@ -112,7 +112,7 @@ class Places:
 
     def _inside(self, text: str) -> Path:
         try:
-            found = self._start(Path(text)).resolve()
+            found = self._absolute(Path(text)).resolve()
         except (ValueError, OSError, RuntimeError) as error:
             raise UsageError(
                 f"{text[:200]!r} can not be used as a path: {error}",
@@ -125,7 +125,7 @@ class Places:
             hint=f"paths must lie below {self._named()}; the server's user can open more folders",
         )
 
-    def _start(self, path: Path) -> Path:
+    def _absolute(self, path: Path) -> Path:
         """Return a path as an absolute path. A relative path counts from the first root, or from the current folder if
         that folder is outside of the roots and the path leads into a root.
         """

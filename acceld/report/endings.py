@@ -61,7 +61,7 @@ def _without_candidates(result: Mapping[str, Any]) -> str:
         if refused:
             places = f"{refused} place{'' if refused == 1 else 's'}"
             return f"every place that a rewrite rule found was refused, because the change was not proven ({places})"
-        return "no rewrite rule found a place in this kernel where its change applies"
+        return "rewrite rules found no change that makes this kernel faster"
     return (
         f"no proposal became code ({refused} proposal{'' if refused == 1 else 's'})"
         if refused

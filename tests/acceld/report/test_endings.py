@@ -80,7 +80,7 @@ ENDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
         "rewrite rules can not read this kernel: it is a method",
         "acceld suggest",
     ),
-    "no place": (SAME | {"counts": NONE, "refusals": []}, "no rewrite rule found a place", "--proposer llm --dry-run"),
+    "no place": (SAME | {"counts": NONE, "refusals": []}, "rewrite rules found no change", "--proposer llm --dry-run"),
     "no code from models": (SAME | {"counts": NONE, "proposer": "llm"}, "(12 proposals)", "acceld costs r7"),
     "none passed": (SAME | {"counts": NONE | {"incorrect_numerical": 3}}, "no candidate passed: 3", "acceld show r7"),
     "all for one reason": (
