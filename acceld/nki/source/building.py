@@ -148,7 +148,9 @@ def _renamed(node: ast.AST, renames: Mapping[str, str]) -> Iterator[tuple[ast.AS
 
 
 def _value(node: ast.AST, renames: Mapping[str, str]) -> int | None:
-    """Return the number that an expression is once its names are replaced; None if it is none, or not known."""
+    """Return the whole number that the expression ``node`` has with the texts ``renames`` in place of its names; None if
+    that number is not known.
+    """
     match node:
         case ast.Constant(value=value) if type(value) is int:
             return value
