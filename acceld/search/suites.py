@@ -4,8 +4,8 @@ that some read files.
 A suite is searched in slices of time. A slice belongs to one kernel: it continues the run that the kernel's last slice
 cut off, or else begins a new run from the kernel's best version so far. Every kernel gets a first slice, in the order
 of increasing work, and time that a kernel does not use goes to later first slices. Then the next slice goes to the
-kernel that gained most per second in its last slice, weighted by the kernel's share of the whole and by the part of its
-time that is not yet attained. When no kernel gained, kernels that ran out of time get longer slices.
+kernel that is expected to gain most per second, weighted by the kernel's share of the whole and by the part of its time
+that is not yet attained. When no kernel gained, kernels that ran out of time get longer slices.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from acceld.errors import UsageError, no_file
@@ -29,7 +30,7 @@ FORM = "a suite is TOML: a name, and a [[kernel]] with a workload for each kerne
 LEAST_GAIN = 1.005
 """Speed-up below which a slice counts as a slice without gain."""
 FRUITLESS_SLICES = 2
-"""Number of slices without gain in a row after which a kernel gets no more slices."""
+"""Number of slices without gain in a row after which a kernel gets no more slices, unless its first search goes on."""
 _RESAMPLED = 2000
 
 
@@ -200,22 +201,35 @@ def slice_s(share_s: float, left_s: float, slices: Sequence[Slice], without: int
 def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str]) -> str | None:
     """Return the name of the kernel for the next slice; None if no slice is worthwhile.
 
-    Kernels without a slice come first, in order. Then comes the kernel whose last slice gained most per second,
-    weighted by the slice's worth. If no last slice gained, the choice is among the kernels whose last slice used up its
-    time: the kernel with the fewest slices so far.
+    Kernels without a slice come first, in order. Then comes the kernel that gains most per second, weighted by its worth:
+    a kernel whose last slice gained is expected to gain as much again, and a kernel whose first search is not finished is
+    expected to gain, in a slice twice as long, what other kernels gained in their first slices. If no kernel gained, the
+    choice is among the kernels whose last slice used up its time: the kernel with the fewest slices so far.
     """
     for name in open_entries:
         if not done.get(name):
             return name
-    rates = {
-        name: last.worth * math.log(last.gain) / max(last.elapsed_s, 1.0)
-        for name in open_entries
-        if (last := done[name][-1]).gain >= LEAST_GAIN
-    }
+    first = [math.log(each[0].gain) for each in done.values() if each[0].gain >= LEAST_GAIN]
+    rates = dict[str, float]()
+    for name in open_entries:
+        last = done[name][-1]
+        if last.gain >= LEAST_GAIN:
+            rates[name] = last.worth * math.log(last.gain) / max(last.elapsed_s, 1.0)
+        elif first and _has_no_result(done[name]):
+            rates[name] = last.worth * fmean(first) / max(2 * last.elapsed_s, 1.0)
     if rates:
         return max(rates, key=lambda name: rates[name])
-    short = [name for name in open_entries if done[name][-1].cut_short and fruitless(done[name]) < FRUITLESS_SLICES]
+    short = [
+        name
+        for name in open_entries
+        if done[name][-1].cut_short and (fruitless(done[name]) < FRUITLESS_SLICES or _has_no_result(done[name]))
+    ]
     return min(short, key=lambda name: (len(done[name]), -done[name][-1].worth), default=None)
+
+
+def _has_no_result(slices: Sequence[Slice]) -> bool:
+    """Tell whether all slices belong to one search that is not finished and has gained nothing so far."""
+    return slices[-1].goes_on and fruitless(slices) == len(slices) and len({one.run for one in slices}) == 1
 
 
 def first_slices_s(entries: Mapping[str, Entry], left_s: float, least_s: float) -> dict[str, float]:

@@ -69,7 +69,7 @@ def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> tuple[int, l
         hangs = grace_s == 0
         if process_start(pid) == reported["process_started"]:
             os.kill(pid, signal.SIGTERM)
-    waiting = _Waiting(HANG_S if hangs else timeout_s)
+    waiting, may_finish = _Waiting(HANG_S if hangs else timeout_s), bool(unfinished) and grace_s != 0
     while _serves(home, reported):
         if hangs and waiting.is_over and process_start(pid) == reported["process_started"]:
             say(f"the daemon (pid {pid}) hangs and is killed; nothing that was acknowledged is lost")
@@ -77,7 +77,7 @@ def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> tuple[int, l
             waiting, hangs = _Waiting(timeout_s), False
         waiting.look(
             f"the end of the daemon (pid {pid})"
-            + ("; running evaluations may finish, and acceld stop --now ends them at once" if unfinished else ""),
+            + ("; running evaluations may finish, and acceld stop --now ends them at once" if may_finish else ""),
             failed=f"the daemon (pid {pid}) has not ended within {timeout_s:g} s",
             hint=f"acceld stop --now, or as the last resort: kill -9 {pid} (nothing that was acknowledged is lost)",
         )

@@ -96,16 +96,18 @@ def run(arguments: argparse.Namespace) -> int:
             except AcceldError as error:
                 notes[label], failed[label] = error.message, error.exit_code
                 waiting.remove(label)
+                say(f"{label}: {error.message}")
                 continue
             _note(done, rows, entries[label], outcome, length_s, _now() - begun)
             if trouble or label not in done or outcome["state"] == RunState.FAILED:
                 notes[label], failed[label] = trouble or outcome["message"], int(outcome["exit_code"]) or 1
                 waiting.remove(label)
+                say(f"{label}: r{number} {outcome['state']}: {notes[label]}")
                 continue
-            last = done[label][-1]
-            gained = figures.gained(last.gain, outcome["verdict"], outcome["tie_band"], outcome["tie_reason"])
+            so_far = _row(label, rows.get(label, []), done[label], None, "")
+            gained = figures.gained(so_far.speedup, so_far.verdict, so_far.tie_band, so_far.tie_reason)
             goes_on = "" if RunState(outcome["state"]).ended else ", not finished"
-            say(f"{label}: {gained} in {last.elapsed_s:.0f} s (r{last.run}{goes_on})")
+            say(f"{label}: {gained} in {figures.elapsed(so_far.elapsed_s)} (r{number}{goes_on})")
     except KeyboardInterrupt:
         say("detached; the same command continues the suite")
     for name, slices in done.items():

@@ -432,8 +432,9 @@ async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
 
 
 async def _stop(status: int, control: int, done: asyncio.Event, received: bytearray) -> None:
-    """Tell the supervisor of a cancelled job to end it, and wait briefly."""
-    os.write(control, b"x")
+    """Tell the supervisor of a cancelled job to end it, and wait briefly. The supervisor may have ended already."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(control, b"x")
     try:
         async with asyncio.timeout(_KILL_S):
             await done.wait()

@@ -138,6 +138,21 @@ async def test_cancelling_ends_the_tree(zygote: Zygote) -> None:
     await _until(lambda: not any(map(_alive, tree)))
 
 
+async def test_cancelling_a_job_whose_supervisor_has_just_ended_is_only_a_cancellation() -> None:
+    read, status = os.pipe()
+    other_end, control = os.pipe()
+    os.write(status, b'{"pid": 4194305}\n')
+    waiting = asyncio.create_task(process._await_status(read, control, Jail()))
+    await asyncio.sleep(0)  # the call waits for the second line
+    os.close(other_end)
+    os.close(status)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    os.close(read)
+    os.close(control)
+
+
 async def test_a_child_has_four_descriptors_and_no_environment_of_ours(
     zygote: Zygote, monkeypatch: pytest.MonkeyPatch
 ) -> None:

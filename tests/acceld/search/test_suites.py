@@ -89,6 +89,17 @@ def test_a_kernel_that_ran_out_of_time_gets_longer_slices_when_none_gains() -> N
     assert [fruitless(one) for one in ([], [gained], [short], [gained, short], [short, short])] == [0, 0, 1, 1, 2]
 
 
+def test_a_first_search_that_is_not_finished_goes_on_before_kernels_with_little_left_to_gain() -> None:
+    begun = Slice(1, 30.0, 100.0, 100.0, cut_short=True, worth=0.4, goes_on=True)
+    nearly = Slice(2, 30.0, 200.0, 100.0, worth=0.05)
+    assert next_entry({"large": [begun], "small": [nearly]}, ["small", "large"]) == "large"
+    assert next_entry({"large": [begun], "small": [replace(nearly, worth=0.4)]}, ["small", "large"]) == "small"
+    twice = [begun, replace(begun, elapsed_s=60.0)]
+    assert next_entry({"large": twice, "small": [nearly, took(1.0, 30)]}, ["small", "large"]) == "large"
+    assert next_entry({"large": twice}, ["large"]) == "large", "its search has no result yet"
+    assert next_entry({"large": [*twice, Slice(3, 60.0, 100.0, 100.0, cut_short=True)]}, ["large"]) is None
+
+
 def test_kernels_with_little_work_come_first() -> None:
     works = {"large": DeclaredWork(1, 10**12, 1), "unknown": None, "small": DeclaredWork(1, 0, 10**6)}
     assert least_work_first(works) == ["small", "large", "unknown"]
