@@ -218,6 +218,12 @@ def test_the_fallback_is_used_and_says_why(home: Path, given: dict[str, object],
         acceld.best(name, *shapes, home=home, **rest)  # type: ignore[misc, arg-type]
 
 
+def test_a_folder_where_the_database_should_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "acceld.db").mkdir()
+    with pytest.raises(UsageError, match=r"acceld\.db is a folder"):
+        acceld.best("twice", home=tmp_path)
+
+
 def test_a_kernel_that_was_marked_is_left_out(home: Path) -> None:
     async def mark() -> None:
         store = await asyncio.to_thread(Store.open, Home(home).database)
