@@ -103,11 +103,8 @@ def source_of(name: str) -> str:
     return text + "".join(map(inspect.getsource, modules))
 
 
-@pytest.mark.parametrize("most", [1, pytest.param(None, marks=pytest.mark.slow)], ids=["a line each", "all lines"])
-def test_answers_with_and_without_a_daemon_are_equal(
-    most: int | None, history: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = [words for some in SAME.values() for words in some[:most]]
+def test_answers_with_and_without_a_daemon_are_equal(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [words for some in SAME.values() for words in some]
     without = {words: answered(history, words, capsys) for words in lines}
     assert main(["start"]) == 0
     differing = {
