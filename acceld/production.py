@@ -165,7 +165,7 @@ def stored_kernels(name: str, home: str | os.PathLike[str] | None = None) -> lis
     from acceld.store.reads.records import load_candidates_by_id
 
     database = find_home(home).database
-    if not database.is_file():
+    if not database.exists():
         raise UsageError(f"there is no history in {database.parent} yet", hint="acceld optimize WORKLOAD begins one")
     with closing(connect_reader(database)) as connection:
         connection.row_factory = sqlite3.Row

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.properties import one_in
+
 ROOT = Path(__file__).parents[1]
 EXAMPLE = Path(__file__).parent / "plugin_example"
 
@@ -126,7 +128,7 @@ def test_a_broken_plug_in_is_named_and_stops_nothing(site: Path, tmp_path: Path)
     assert profile.returncode == 0, profile.stderr
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda", "neuron"])
+@pytest.mark.parametrize("device", one_in(3, ["cpu", "cuda", "neuron"]))
 def test_a_device_is_gone_with_its_folder(device: str, tmp_path: Path) -> None:
     for name in ("acceld", "store", "tui", "workloads", "prompts"):
         shutil.copytree(ROOT / name, tmp_path / "copy" / name, symlinks=True)  # what is compiled already, too

@@ -103,10 +103,10 @@ def run_numbers(home: str | None, texts: Iterable[str]) -> list[int]:
 
 
 def check_history(home: Home) -> None:
-    """Raise UsageError if a state folder has no database file."""
+    """Raise UsageError if a state folder has no database."""
     if home.path.exists() and not home.path.is_dir():
         raise UsageError(f"{home.path} is a file, not a state folder", hint="give a folder: --home DIR")
-    if not home.database.is_file():
+    if not home.database.exists():
         raise UsageError(f"there is no history in {home.path} yet", hint="acceld optimize WORKLOAD begins one")
 
 

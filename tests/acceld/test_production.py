@@ -20,7 +20,7 @@ import pytest
 
 import acceld
 from acceld.cli.main import main
-from acceld.errors import UsageError
+from acceld.errors import StoreError, UsageError
 from acceld.home import Home
 from acceld.model import Basis, Candidate, Evaluation, Gate, Kernel, RunSpec, RunState, SearchParameters, Source
 from acceld.nki.execute.interpreter import execute
@@ -216,6 +216,12 @@ def test_the_fallback_is_used_and_says_why(home: Path, given: dict[str, object],
     assert found(3) == 3
     with pytest.raises(UsageError, match="there is no kernel"):
         acceld.best(name, *shapes, home=home, **rest)  # type: ignore[misc, arg-type]
+
+
+def test_a_folder_where_the_database_should_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "acceld.db").mkdir()
+    with pytest.raises(StoreError, match=r"acceld\.db is a folder"):
+        stored_kernels("twice", tmp_path)
 
 
 def test_a_kernel_that_was_marked_is_left_out(home: Path) -> None:

@@ -102,6 +102,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
         signal.signal(number, handler)
 
 
+@pytest.mark.slow
 def test_a_machine_without_a_driver_is_named(machine: Machine) -> None:
     (machine.driver / "nvidia-smi").write_text("#!/bin/sh\necho NVIDIA-SMI has failed >&2\nexit 9\n")
     code, found, report = machine.try_out()
@@ -111,7 +112,10 @@ def test_a_machine_without_a_driver_is_named(machine: Machine) -> None:
 
 @pytest.mark.parametrize(
     ("version", "said"),
-    [("3.3.1", "Triton 3.3.1 is too old: kernels are built with Triton 3.4 or later"), ("", "Triton is not")],
+    [
+        ("3.3.1", "Triton 3.3.1 is too old: kernels are built with Triton 3.4 or later"),
+        pytest.param("", "Triton is not", marks=pytest.mark.slow),
+    ],
 )
 def test_a_triton_that_can_not_build_is_refused_before_anything_runs(machine: Machine, version: str, said: str) -> None:
     machine.package("triton", version, "") if version else machine.without("triton")
@@ -120,6 +124,7 @@ def test_a_triton_that_can_not_build_is_refused_before_anything_runs(machine: Ma
     assert [one["step"] for one in found["steps"]] == ["check"]
 
 
+@pytest.mark.slow
 def test_missing_torch_is_said_once_and_before_the_workloads(machine: Machine) -> None:
     machine.without("torch")
     code, found, _ = machine.try_out()
@@ -130,7 +135,7 @@ def test_missing_torch_is_said_once_and_before_the_workloads(machine: Machine) -
 @pytest.mark.parametrize(
     ("macros", "said"),
     [
-        (None, "libcuda.so.1 can not be loaded"),
+        pytest.param(None, "libcuda.so.1 can not be loaded", marks=pytest.mark.slow),
         pytest.param(("NO_DEVICE",), "cuInit: CUDA_ERROR_NO_DEVICE (100)", marks=pytest.mark.slow),
         pytest.param(("WRONG",), "the first kernel ran, and its result is wrong", marks=pytest.mark.slow),
     ],
@@ -156,6 +161,7 @@ def test_a_step_that_hangs_is_ended_at_its_deadline_and_the_rest_comes_back(mach
     assert code == gpu_trial.NO_GPU and "took longer than 6 s and was ended" in found["errors"]["unconfined"]
 
 
+@pytest.mark.slow
 def test_a_missing_wheel_is_named(machine: Machine) -> None:
     wheels = machine.folder / "wheels"
     wheels.mkdir()

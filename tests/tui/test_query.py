@@ -16,6 +16,7 @@ from acceld.tui.app import ConsoleApp
 from acceld.tui.screens.query import QueryScreen, Statement
 from acceld.tui.sql import completions
 from acceld.tui.widgets.lines import LineList
+from tests.properties import one_in
 from tests.tui.canned import CannedClient, now
 
 TABLES = {"runs": ("id", "speedup", "state"), "rewrites": ("parent", "child", "speedup")}
@@ -136,7 +137,7 @@ async def test_an_error_stands_where_the_rows_would_be(monkeypatch: pytest.Monke
     await asked(press)(CannedClient())
 
 
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "md"])
+@pytest.mark.parametrize("suffix", one_in(3, ["csv", "jsonl", "md"]))
 async def test_rows_are_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
     monkeypatch.chdir(tmp_path)
     file = Path(f"rows.{suffix}")

@@ -238,7 +238,7 @@ def _history(arguments: argparse.Namespace) -> Iterator[Finding]:
     from acceld.store.maintenance import check, size_bytes
 
     home = find_home(arguments.home)
-    if not home.database.is_file():
+    if not home.database.exists():
         yield Finding("history", "note", f"{home.database} does not exist yet", "acceld optimize WORKLOAD begins it")
         return
     used = size_bytes(home.database)

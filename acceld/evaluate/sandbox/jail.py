@@ -6,6 +6,7 @@ nothing. Each level also has those protections of the lower levels that the syst
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -108,6 +109,7 @@ def enter(jail: Jail, level: Level, *, slot: int) -> None:
     """
     if jail.cores:
         os.sched_setaffinity(0, jail.cores)
+    _end_first()
     if jail.trusted:
         _enter_trusted(jail, level)
         return
@@ -161,6 +163,12 @@ def _enter_trusted(jail: Jail, level: Level) -> None:
             os.getpid(), fork=jail.processes > 1 or jail.threads > 1, execute=True, devices=jail.devices
         )
         seccomp.restrict(rules)
+
+
+def _end_first() -> None:
+    """Let the system end this process before the daemon, which may use more memory, where memory runs out."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")
 
 
 def _become(uid: int) -> None:

@@ -18,6 +18,7 @@ from acceld.drafts import DraftArgument, parse_argument, reference_facts, worklo
 from acceld.errors import UsageError
 from acceld.model import Correctness, Gate, Kernel
 from acceld.workloads import find_workloads, load_workload, workload
+from tests.properties import one_in
 
 CURRENT = """import nki
 import nki.language as nl
@@ -103,7 +104,7 @@ def test_every_shipped_workload_with_kernels_of_both_apis_names_the_current_one_
     assert len(both) == 18 and [one.name for one in both if next(iter(one.baselines)) != "nki"] == []
 
 
-@pytest.mark.parametrize("command", ["watch", "suggest", "profile"])
+@pytest.mark.parametrize("command", one_in(3, ["watch", "suggest", "profile"]))
 def test_every_command_takes_a_folder_whose_kernel_is_for_another_api_than_configured(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -105,6 +105,7 @@ def test_a_reference_checks_a_kernel(folder: Path, capsys: pytest.CaptureFixture
     assert reported["status"] == "incorrect_numerical" and isinstance(reported["failure"], dict)
 
 
+@pytest.mark.usefixtures("untried")
 def test_profile_and_init_agree_on_a_kernel_with_tiles_of_bfloat16(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -151,6 +152,7 @@ def test_the_program_is_printed(folder: Path, capsys: pytest.CaptureFixture[str]
     assert "program add_kernel (nki_legacy, trn1)" in printed and "tensor_tensor.vector" in printed
 
 
+@pytest.mark.usefixtures("untried")
 def test_init_writes_a_folder_that_check_accepts_and_names_the_command_that_ports_its_kernel(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +293,7 @@ def test_the_doctor_admits_a_workload_by_its_folder(
     assert "there is no workload 'sub/othr'" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("untried")
 def test_init_names_the_arguments_that_a_kernel_writes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = KERNEL.replace("    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)\n", "")
     (folder / "mine.py").write_text(text.replace("nl.store(out", "nl.store(b").replace("return out", "return b"))

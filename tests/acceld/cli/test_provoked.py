@@ -27,6 +27,7 @@ FILES = {
     "blank.jsonl": "{}\n",
     "empty.py": "\n",
     "folder/note.txt": "",
+    "mounted/acceld.db/note.txt": "",
     "summary.json": '{"add": 1}',
     "half.json": '{"add": {"cases": {"0": {"impls": [{}]}}}}',
     "list.json": "[]",
@@ -53,6 +54,7 @@ PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
     "model list.json": (2, ("list.json: the file names no model_type", "config.json, as Hugging Face has it")),
     "optimize silu --home kernel.py": (2, ("kernel.py is a file, not a state folder", "--home DIR")),
     "runs --home kernel.py": (2, ("kernel.py is a file, not a state folder", "--home DIR")),
+    "runs --home mounted": (1, ("mounted/acceld.db is a folder", "Move acceld.db away")),
     "mcp --http 80": (2, ("--http '80'", "127.0.0.1:7431")),
     "calibrate --from kernel.py": (2, ("kernel.py:1", "not JSON", "docs/simulator.md")),
     "web --port 99999": (2, ("99999 is not the number of a port", "--port")),
@@ -125,7 +127,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a newcomer's files."""
     folder = tmp_path_factory.mktemp("newcomer")
     for name, text in FILES.items():
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return folder
 

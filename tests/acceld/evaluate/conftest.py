@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from acceld.evaluate.sandbox.jail import Level
@@ -14,7 +15,9 @@ HERE = Path(__file__).parent
 TASKS = "echo draw leave_at_once crash hang spin escape bomb allocate allocate_in_children flood descriptors environment kill_itself".split()
 
 
-@pytest_asyncio.fixture(params=[Level.L3, Level.L2, Level.L1], ids=lambda level: level.name)
+@pytest_asyncio.fixture(
+    params=[Level.L3, pytest.param(Level.L2, marks=pytest.mark.slow), Level.L1], ids=lambda level: level.name
+)
 async def zygote(request, monkeypatch) -> AsyncIterator[Zygote]:  # type: ignore[no-untyped-def]
     """Yield a running zygote that can import the hostile tasks."""
     level: Level = request.param

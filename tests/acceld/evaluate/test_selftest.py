@@ -49,11 +49,11 @@ async def test_a_folder_of_further_attacks_is_tried(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("named", "outcomes"),
     [
-        ("", {"rejected"}),
-        ("# caught by: compile_error.entry\n", {"rejected"}),
+        pytest.param("", {"rejected"}, marks=pytest.mark.slow),
+        pytest.param("# caught by: compile_error.entry\n", {"rejected"}, marks=pytest.mark.slow),
         ("# caught by: timeout.trace_deadline|compile_error.entry\n", {"rejected"}),
         ("# caught by: compile_error.crash\n", {"other_rule"}),
-        ("# caught by: timeout.entry\n", {"other_rule"}),
+        pytest.param("# caught by: timeout.entry\n", {"other_rule"}, marks=pytest.mark.slow),
         ("# caught by: compile_error.entry\n# unpoliced: rejected.import\n", {"rejected", "other_rule"}),
     ],
 )

@@ -129,6 +129,15 @@ async def test_detached_descendants_end_at_the_deadline(zygote: Zygote) -> None:
     await _until(lambda: not any(map(_alive, tree)))
 
 
+async def test_where_memory_runs_out_the_system_ends_children_first(zygote: Zygote) -> None:
+    """Its killer would otherwise take the daemon, the largest process of a small container."""
+    job = asyncio.create_task(zygote.run("hang", b"", Jail(wall_s=600)))
+    await _until(lambda: sorted(map(_readiness, _jobs_of(zygote))) == [0, 1000])
+    job.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await job
+
+
 async def test_cancelling_ends_the_tree(zygote: Zygote) -> None:
     job = asyncio.create_task(zygote.run("escape", b"stay", Jail(wall_s=600, processes=30)))
     tree = await _tree_of(zygote)
@@ -288,6 +297,13 @@ def _jobs_of(zygote: Zygote) -> tuple[int, ...]:
     """Return living processes below the zygote."""
     assert zygote.pid is not None
     return tuple(pid for pid in descendants(zygote.pid) if _alive(pid))
+
+
+def _readiness(pid: int) -> int:
+    """Return how ready the system is to end a process where memory runs out: -1000 for never, 1000 for first."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "rb") as file:
+        return int(file.read())
+    return -1
 
 
 def _alive(pid: int) -> bool:

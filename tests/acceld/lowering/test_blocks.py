@@ -165,8 +165,8 @@ def right(region: Region, folder: Path, tolerance: float) -> None:
 @pytest.mark.parametrize(
     ("kind", "decode"),
     [
-        # each kind of model in one of both steps, and in the other one in `make test-all`
-        pytest.param(kind, decode, marks=pytest.mark.slow if kind != "llama" and (number + decode) % 2 else ())
+        # every second kind of model, in one of both steps, and all in `make test-all`
+        pytest.param(kind, decode, marks=pytest.mark.slow if kind != "llama" and (number + 2 * decode) % 4 else ())
         for number, kind in enumerate(KINDS)
         for decode in (False, True)
     ],

@@ -28,6 +28,7 @@ from acceld.search.budget import Budget
 from tests.acceld.llm.models import APIS, model_for
 from tests.acceld.llm.scripted import ScriptedClient
 from tests.acceld.llm.server import Reply, ScriptedServer
+from tests.properties import one_in
 from tests.standin_neuron.machine import KERNEL, small_silu
 
 WRONG = KERNEL.replace("operand0=1.0", "operand0=1.5")
@@ -152,7 +153,7 @@ def test_blocks_of_tools_are_distinguished_from_kernels() -> None:
     assert (spent.tokens, spent.usd) == (15, None)
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", one_in(3, APIS))
 async def test_every_protocol_has_tools(api: Api) -> None:
     async with ScriptedServer([Reply(block("profile", KERNEL)), Reply(FINAL)]) as server:
         model = model_for(server, api)

@@ -20,6 +20,7 @@ from acceld.store.connection import connect_reader
 from acceld.store.database import Store
 from acceld.store.reads.records import load_candidates, load_events, load_run, steering_events
 from tests.acceld.search.conftest import ListedProposer, ScriptedEvaluator, SearchMaker, new_run
+from tests.properties import one_in
 
 FACTORS = [1.1, 0.9, 0.8, 0.95, 0.7]
 
@@ -117,7 +118,7 @@ async def test_a_run_whose_every_candidate_is_vetoed_goes_on_from_its_baseline(
     assert again(tmp_path / "acceld.db", run.id) == []
 
 
-@pytest.mark.parametrize("strategy", ["beam", "reflexion", "best_of_n"])
+@pytest.mark.parametrize("strategy", one_in(3, ["beam", "reflexion", "best_of_n"]))
 async def test_actions_at_any_moment_are_followed_and_replay(
     store: Store, search_for: SearchMaker, tmp_path: Path, strategy: str
 ) -> None:

@@ -26,6 +26,7 @@ from acceld.nki.ir.builder import Slot
 from acceld.nki.ir.codec import program_hash
 from acceld.nki.ir.program import Program, Space
 from tests.acceld.nki.current.test_current import drawn, ran, traced
+from tests.properties import one_in
 
 ROWS = """
 @nki.jit
@@ -431,7 +432,7 @@ _DROPPED = (
 
 
 @pytest.mark.parametrize(
-    "kind", ["List[{0}]", "Union[{0}, int]", "Dict[int, {0}]", "Optional[{0}]", "Callable[[{0}], int]"]
+    "kind", one_in(3, ["List[{0}]", "Union[{0}, int]", "Dict[int, {0}]", "Optional[{0}]", "Callable[[{0}], int]"])
 )
 def test_types_that_a_cache_has_dropped_count_no_iterations(kind: str) -> None:
     before = f"from typing import List, Union, Dict, Optional, Callable\n    {_MARKS}\n    kept = [{kind.format('one')} for one in marks]"
@@ -489,7 +490,7 @@ def kernel(x):
 """
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", one_in(3, range(12)))
 def test_drawn_indices_and_conditions_give_the_program_of_all_iterations(seed: int) -> None:
     draw = random.Random(seed)
 
@@ -546,7 +547,7 @@ def kernel(x):
 """
 
 
-@pytest.mark.parametrize("seed", [*range(12), 16, 20, 31])
+@pytest.mark.parametrize("seed", one_in(3, [*range(12), 16, 20, 31]))
 def test_iterations_that_take_turns_give_the_program_of_all_iterations(seed: int) -> None:
     draw = random.Random(seed)
 
@@ -838,7 +839,7 @@ def kernel(x):
 
 @pytest.mark.parametrize(
     ("before", "body"),
-    [
+    one_in(2, [
         ("pass", "for k in nl.affine_range(8):\n                nisa.tensor_scalar(tile[0:16, nl.ds(4 * k, 4)], tile[0:16, nl.ds(4 * k, 4)], nl.multiply, 2.0)"),
         ("pass", "for k in nl.affine_range(8):\n                if i * 8 + k > 3:\n                    nisa.tensor_scalar(tile[0:16, nl.ds(4 * k, 4)], tile[0:16, nl.ds(4 * k, 4)], nl.multiply, 2.0)"),
         ("pass", "for k in nl.affine_range(8):\n                nisa.tensor_scalar(tile[0:16, nl.ds(16 * (k % 2) + 4 * (k // 4), 4)], tile[0:16, nl.ds(4 * (k % 4), 4)], nl.multiply, 2.0)"),
@@ -853,7 +854,7 @@ def kernel(x):
             "def scaled(to, by, count):\n        for k in nl.affine_range(count):\n            nisa.tensor_scalar(to[0:16, nl.ds(by * k, by)], to[0:16, nl.ds(by * k, by)], nl.multiply, 2.0)",
             "scaled(tile, 4, 8)\n            scaled(tile, 2, 8)\n            scaled(tile, 2, 16)",
         ),
-    ],
+    ]),
     ids=lambda text: text.split("\n")[-1][:60],
 )  # fmt: skip
 def test_samples_of_loops_in_loops_stand_for_all_iterations(before: str, body: str) -> None:

@@ -24,6 +24,7 @@ from acceld.proposers.rules.proposer import TunedRules, moves
 from acceld.proposers.rules.tuner import TimedProgram
 from acceld.workloads import ArraySpec, find_workloads, workload
 from tests.acceld.proposers.rules.kernels import arrays, run
+from tests.properties import one_in
 
 OBJECTS = '''
 import dataclasses
@@ -120,7 +121,7 @@ def kernels_of_nki() -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", kernels_of_nki())
+@pytest.mark.parametrize("name", one_in(3, kernels_of_nki()))
 def test_a_baseline_written_out_makes_the_same_program(name: str) -> None:
     """The program is the same node by node, or shorter by loops that the trace had unrolled."""
     one = workload(name)

@@ -20,6 +20,9 @@ _ALLOWED = 3e-5
 """Relative error in the L2 norm: that of products of bfloat16 parts."""
 _NKI = frozenset({"nki", "nki_legacy"})
 _IDS = [f"{one.rule} {number}" for number, one in enumerate(PLACES)]
+_RUN = {name: one for name, one in zip(_IDS, PLACES, strict=True) if one.runs}
+_FIRST = {(one.rule, api_of(one.source)): name for name, one in reversed(_RUN.items())}
+"""An example of each rule in each API. Their kernels run in the suite, those of all examples under `make test-all`."""
 
 
 def is_meant(place: Example, site: Site) -> bool:
@@ -40,7 +43,12 @@ def read(place: Example, change: Sequence[str] = ()) -> KernelModule:
 
 
 @pytest.mark.parametrize(
-    "place", [one for one in PLACES if one.runs], ids=[i for i, p in zip(_IDS, PLACES, strict=True) if p.runs]
+    "place",
+    [
+        one if name in _FIRST.values() else pytest.param(one, marks=pytest.mark.slow, id=name)
+        for name, one in _RUN.items()
+    ],
+    ids=_RUN,
 )
 def test_every_variant_keeps_the_results(place: Example) -> None:
     kernel = KernelModule(normalized(place.source), read(place).launch)

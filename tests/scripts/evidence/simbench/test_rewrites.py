@@ -61,6 +61,7 @@ def test_seeds_follow_from_the_trial() -> None:
     assert FixedSeeds().seed("own") == FixedSeeds().seed("own") == zlib.crc32(b"own")
 
 
+@pytest.mark.slow
 def test_a_softmax_that_subtracts_the_least_logit_is_noticed() -> None:
     kernel = own("gqa_full")
     small = reduced(kernel.program())
