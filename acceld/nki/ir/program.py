@@ -91,9 +91,9 @@ class Affine:
 
     def __add__(self, other: Affine | int) -> Affine:
         if isinstance(other, int):
-            return Affine(self.const + other, self.terms)
+            return Affine(self.const + other, self.terms) if other else self
         if not other.terms:
-            return Affine(self.const + other.const, self.terms)
+            return Affine(self.const + other.const, self.terms) if other.const else self
         if not self.terms:
             return Affine(self.const + other.const, other.terms)
         sums = dict(self.terms)
@@ -105,7 +105,9 @@ class Affine:
         """Return the expression times ``factor``."""
         if factor == 0:
             return Affine()
-        return Affine(self.const * factor, tuple((loop, coef * factor) for loop, coef in self.terms))
+        if not self.terms:
+            return Affine(self.const * factor)
+        return Affine(self.const * factor, tuple([(loop, coef * factor) for loop, coef in self.terms]))
 
     def at(self, env: Mapping[int, int]) -> int:
         """Return the value in iteration ``env[i]`` of each loop ``i``. Raise KeyError if ``env`` lacks a loop

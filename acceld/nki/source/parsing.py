@@ -643,29 +643,32 @@ def _used_outside(function: ast.FunctionDef) -> set[str]:
     """
     bound: set[tuple[str, ast.AST]] = set()
     read: set[tuple[str, tuple[ast.AST, ...]]] = set()
-    left: list[tuple[ast.AST, tuple[ast.AST, ...]]] = [(one, ()) for one in function.body]
-    while left:
-        node, around = left.pop()
-        if isinstance(node, ast.Name):
-            if type(node.ctx) is ast.Load:
-                read.add((node.id, around))
-            continue
-        if type(node) not in _BINDS_IN_LOOPS:  # a fast exit, because most nodes are parts of calls
-            left += [(child, around) for child in below(node)]
-            continue
-        inside: tuple[ast.AST, ...] = around
-        over: ast.AST | None = None
-        match node:
-            case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
-                inside = (*around, node)
-                bound |= {(name, node) for one in node.generators for name in _plain_names(one.target)}
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if _may_be_number(value):
-                bound |= {(name, loop) for loop in around}
-            case ast.For(target=target, iter=over):
-                inside = (*around, node)
-                bound |= {(target.id, node)} if isinstance(target, ast.Name) else set()
-                left.append((over, around))
-        left += [(child, inside) for child in below(node) if inside is around or child is not over]
+    groups: list[tuple[tuple[ast.AST, ...], list[ast.AST]]] = [((), list(function.body))]
+    while groups:
+        around, left = groups.pop()
+        names = set[str]()
+        while left:
+            node = left.pop()
+            if isinstance(node, ast.Name):
+                if type(node.ctx) is ast.Load:
+                    names.add(node.id)
+                continue
+            if type(node) not in _BINDS_IN_LOOPS:  # a fast exit, because most nodes are parts of calls
+                left += below(node)
+                continue
+            match node:
+                case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
+                    groups.append(((*around, node), below(node)))
+                    bound |= {(name, node) for one in node.generators for name in _plain_names(one.target)}
+                case ast.For(target=target, iter=over):
+                    groups.append(((*around, node), [child for child in below(node) if child is not over]))
+                    bound |= {(target.id, node)} if isinstance(target, ast.Name) else set()
+                    left.append(over)
+                case ast.Assign(targets=targets, value=value):
+                    if len(targets) == 1 and isinstance(targets[0], ast.Name) and _may_be_number(value):
+                        bound |= {(targets[0].id, loop) for loop in around}
+                    left += below(node)
+        read |= {(name, around) for name in names}
     everywhere = {name for name, _ in bound}
     return {name for name, around in read if name in everywhere and not any((name, one) in bound for one in around)}
 

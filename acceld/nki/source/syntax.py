@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from typing import Any
 
 from acceld.nki.ir.operations import Trait, having
 from acceld.nki.source.affine import Affine
@@ -339,31 +340,21 @@ def uncached_names_in(node: ast.AST) -> list[ast.Name]:
     is a whole module.
     """
     found: list[ast.Name] = []
-    _collect(node, found)
+    left = [node]
+    while left:
+        one = left.pop()
+        if isinstance(one, ast.Name):
+            found.append(one)
+        elif one.__class__ is not ast.Constant:
+            left += reversed(_CHILDREN[one.__class__](one))
     return found
-
-
-def _collect(node: ast.AST, found: list[ast.Name]) -> None:
-    if type(node) is ast.Name:
-        found.append(node)
-        return
-    for child in below(node):
-        if child.__class__ is not ast.Constant:
-            _collect(child, found)
 
 
 def below(node: ast.AST) -> list[ast.AST]:
     """Return the children of ``node`` in the order of the source. Expression contexts and operators are left
     out.
     """
-    found: list[ast.AST] = []
-    for name in _FIELDS[type(node)]:
-        value = getattr(node, name)
-        if value.__class__ is list:
-            found += value if name not in _MIXED else [child for child in value if isinstance(child, ast.AST)]
-        elif isinstance(value, ast.AST):
-            found.append(value)
-    return found
+    return _CHILDREN[node.__class__](node)
 
 
 def walked(node: ast.AST) -> Iterator[ast.AST]:
@@ -375,7 +366,7 @@ def walked(node: ast.AST) -> Iterator[ast.AST]:
         one = left.pop()
         yield one
         if one.__class__ not in LEAVES:
-            left += below(one)
+            left += _CHILDREN[one.__class__](one)
 
 
 LEAVES = frozenset({ast.Name, ast.Constant})
@@ -385,16 +376,46 @@ _MIXED = frozenset("keys kw_defaults names kwd_attrs".split())
 _NO_CHILDREN = frozenset("ctx op ops id attr arg name asname module level kind type_comment".split())
 
 
-class _Fields(dict[type[ast.AST], tuple[str, ...]]):
-    """The fields of each kind of node that may have children."""
+def _children_of(fields: tuple[str, ...]) -> Callable[[Any], list[ast.AST]]:
+    """Return a function that returns the nodes in the ``fields`` of a node."""
 
-    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
-        fields = () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _NO_CHILDREN)
-        self[kind] = fields
-        return fields
+    def children(node: ast.AST) -> list[ast.AST]:
+        found: list[ast.AST] = []
+        for name in fields:
+            value = getattr(node, name)
+            if value.__class__ is list:
+                found += value if name not in _MIXED else [child for child in value if isinstance(child, ast.AST)]
+            elif isinstance(value, ast.AST):
+                found.append(value)
+        return found
+
+    return children
 
 
-_FIELDS = _Fields()
+class _Children(dict[type[ast.AST], Callable[[Any], list[ast.AST]]]):
+    """For each kind of node, the function that returns the children of such a node."""
+
+    def __missing__(self, kind: type[ast.AST]) -> Callable[[Any], list[ast.AST]]:
+        made = self[kind] = _children_of(tuple(name for name in kind._fields if name not in _NO_CHILDREN))
+        return made
+
+
+_CHILDREN = _Children(
+    {
+        # the most frequent kinds, without a loop over their fields
+        ast.Constant: lambda node: [],
+        ast.Name: lambda node: [],
+        ast.Attribute: lambda node: [node.value],
+        ast.Subscript: lambda node: [node.value, node.slice],
+        ast.Call: lambda node: [node.func, *node.args, *node.keywords],
+        ast.keyword: lambda node: [node.value],
+        ast.Tuple: lambda node: [*node.elts],
+        ast.BinOp: lambda node: [node.left, node.right],
+        ast.Expr: lambda node: [node.value],
+        ast.Assign: lambda node: [*node.targets, node.value],
+        ast.Slice: lambda node: [one for one in (node.lower, node.upper, node.step) if one is not None],
+    }
+)
 
 
 def elements(node: ast.expr) -> list[ast.expr]:

@@ -220,6 +220,7 @@ cdef extern from * nogil:
         int next() except +
         void assign(size_t, const T &) except +
         void clear()
+        void reserve(size_t) except +
         size_t size()
 
     void sort_by(Vector[int] &, const Vector[double] &) except +
@@ -1387,6 +1388,7 @@ cdef class _Planner:
         if not 0 <= event.variant < self.operation_count[event.site]:
             raise IndexError("an execution without a cost")
         operation = self.first_operation[event.site] + event.variant
+        waits.reserve(event.operands + event.overwrites + event.outs.count + 4)
         for at in range(event.operands):
             self.pinned[self.stream.ins[event.ins + at]] = now
         for at in range(event.operands):
@@ -1452,13 +1454,15 @@ cdef class _Planner:
         cdef Added added
         cdef int at, made
         self.counts[number] = self.counts[number] + 1
-        before = waits
-        if operation.before:
+        if not operation.before or not operation.added_count:
+            made = operations.add(operation.engine, operation.busy_us, waits, operation.line, operation.name)
+        else:
+            before = waits
             for at in range(operation.added_count):
                 added = self.added.at(operation.added + at)
                 made = operations.add(added.engine, added.us, before, operation.line, self.turn)
                 before.assign(1, made)
-        made = operations.add(operation.engine, operation.busy_us, before, operation.line, operation.name)
+            made = operations.add(operation.engine, operation.busy_us, before, operation.line, operation.name)
         if operation.alone:
             return made
         if operation.rows < 1.0:

@@ -392,10 +392,9 @@ class _Roller:
 
         def affine(value: Affine) -> Affine:
             value = value + next(steps)
-            terms = value.terms
-            if terms:
-                terms = tuple(sorted([(loops.get(loop, loop), coef) for loop, coef in terms]))
-            return Affine(value.const, terms)
+            if not value.terms:
+                return value
+            return Affine(value.const, tuple(sorted([(loops.get(loop, loop), coef) for loop, coef in value.terms])))
 
         def buffer(number: int) -> int:
             if number not in local:
@@ -444,8 +443,9 @@ def _affines(loop: Loop) -> list[Affine]:
     def noted(value: Affine) -> Affine:
         terms = value.terms
         if terms:
-            terms = tuple(sorted([(numbers.get(loop, loop), coef) for loop, coef in terms]))
-        found.append(Affine(value.const, terms))
+            found.append(Affine(value.const, tuple(sorted([(numbers.get(loop, loop), coef) for loop, coef in terms]))))
+        else:
+            found.append(value)
         return value
 
     for node in loop.body:
