@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -301,17 +301,41 @@ def _three(value: float) -> str:
 
 
 def memory_did(insight: Mapping[str, Any]) -> str:
-    """Return in words what an insight did: how often it was shown, how often plans with it won, and the
+    """Return in words what an insight did: how often it was shown, how often plans that cite it won, and the
     candidates that it saved.
     """
     decided, saved = insight["wins"] + insight["losses"], insight.get("saved")
-    text = f"i{insight['id']}: shown {insight['uses']} times, {insight['wins']} wins of {decided} tried"
+    text = f"i{insight['id']}: shown {many(insight['uses'], 'time')}"
+    text += f", {many(insight['wins'], 'win')} of {decided} tried" if decided else ", no plan with it has won or lost"
     if insight.get("confirmations"):
-        text += f", confirmed {insight['confirmations']} times"
+        text += f", confirmed {many(insight['confirmations'], 'time')}"
     if not saved:
-        return f"{text}; no run without it to compare with"
+        return f"{text}; no run without it to compare with" if insight["wins"] else text
     count, runs = saved["candidates"], saved["runs"]
     against = f"against {many(runs, 'run')} without it"
     return (
         f"{text}, saved {count} candidates {against}" if count >= 0 else f"{text}, cost {-count} candidates {against}"
     )
+
+
+def is_hypothesis(insight: Mapping[str, Any]) -> bool:
+    """Return True if the gain of an insight lies inside the tie band, and no other rewrite confirmed the insight."""
+    return insight.get("tie_percent") is not None and not insight.get("confirmations")
+
+
+HELD_PLACES = 4
+"""Greatest number of places where an insight held that are named."""
+
+
+def held_on(places: Sequence[Mapping[str, Any]]) -> str:
+    """Return in words the places (chip, workload, API) where an insight held, those with most rewrites first; "" if no
+    place is known.
+    """
+    most = sorted(places, key=lambda place: -int(place["times"]))
+    shown = [
+        f"{place['chip']} {str(place['workload']).rpartition('/')[2]} ({place['api']}, {place['source']}"
+        + (f", {place['times']} times)" if place["times"] > 1 else ")")
+        for place in most[:HELD_PLACES]
+    ]
+    more = f" and {len(most) - HELD_PLACES} more" if len(most) > HELD_PLACES else ""
+    return f"held on {', '.join(shown)}{more}" if shown else ""

@@ -399,6 +399,8 @@ class Held:
     """Greatest speed-up by the rewrite on this chip, API and workload."""
     times: int = 1
     """Number of rewrites on this chip, API and workload that taught the insight."""
+    by: tuple[int, ...] = ()
+    """Ids of the candidates whose rewrites confirmed the insight, so that no rewrite counts twice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,7 +276,7 @@ def insight_of(row: Row) -> Insight:
         fast_candidate=row["fast_candidate"] or 0,
         tags=tuple(load(row["tags"])),
         operations=tuple(load(row["operations"])),
-        held=tuple(Held(**place | {"source": Source(place["source"])}) for place in load(row["held"])),
+        held=tuple(held_of(place) for place in load(row["held"])),
         source=Source(row["source"]),
         pinned=bool(row["pinned"]),
         muted=bool(row["muted"]),
@@ -290,6 +290,11 @@ def insight_values(insight: Insight) -> dict[str, Any]:
     for name in ("run", "slow_candidate", "fast_candidate"):
         values[name] = values[name] or None
     return values | {"held": held_values(insight.held)}
+
+
+def held_of(place: Mapping[str, Any]) -> Held:
+    """Return a place of the column ``held`` as a record."""
+    return Held(**{**place, "source": Source(place["source"]), "by": tuple(place.get("by", ()))})
 
 
 def held_values(held: Sequence[Held]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from acceld.llm.client import Completion, CompletionRequest, Received
@@ -31,6 +31,16 @@ def record(value: Any) -> dict[str, Any]:
 def part(value: Any) -> Mapping[str, Any]:
     """Return a part of an answer that should be a JSON object; an empty mapping for any other value."""
     return value if isinstance(value, Mapping) else {}
+
+
+def entries(value: Any) -> Sequence[Any]:
+    """Return a part of an answer that should be a JSON array; an empty tuple for any other value."""
+    return value if isinstance(value, list) else ()
+
+
+def words(value: Any) -> str:
+    """Return a part of an answer that should be a text; "" for any other value."""
+    return value if isinstance(value, str) else ""
 
 
 def count(value: Any) -> int:

@@ -5,7 +5,7 @@ The memory follows AccelOpt (arXiv 2511.15915, section 3). Each iteration writes
 half of them positive, from pairs of a parent and a child whose latencies differ by more than a threshold; the memory
 holds ExpN insights. Four things differ from the paper. A pair inside the noise teaches only a hypothesis. The attempts
 at one plan may teach both their best and their worst child. Pairs come only from kernels that pass the strict gate.
-Insights that say nearly the same confirm each other.
+Rewrites that change the same confirm one insight (:mod:`acceld.search.effects`).
 """
 
 from __future__ import annotations
@@ -249,16 +249,19 @@ def _places(insight: Insight) -> tuple[Held, ...]:
     return insight.held or (Held(insight.chip, insight.api, "", insight.source, insight.speedup),)
 
 
-def confirmed(insight: Insight, by: Insight) -> tuple[Held, ...]:
-    """Return the places where an insight held, joined with those of ``by``, an insight that says the same."""
+def confirmed(insight: Insight, held_at: Iterable[Held]) -> tuple[Held, ...]:
+    """Return the places where an insight held, joined with those of a rewrite that taught the same."""
     held = list(insight.held)
-    for place in by.held:
+    for place in held_at:
         at = [(one.chip, one.api, one.workload, one.source) for one in held]
         key = (place.chip, place.api, place.workload, place.source)
         if key in at:
             known = held[at.index(key)]
             held[at.index(key)] = replace(
-                known, times=known.times + place.times, speedup=max(known.speedup, place.speedup)
+                known,
+                times=known.times + place.times,
+                speedup=max(known.speedup, place.speedup),
+                by=(*known.by, *place.by),
             )
         else:
             held.append(place)

@@ -5,7 +5,7 @@ losses of plans that cite insights.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +14,12 @@ from acceld.gains import Gain, gain_of
 from acceld.model import Candidate, Gate, Held, Insight, Plan, Source, Status
 from acceld.proposers.interface import NO_PLAN, Problem, Proposer, RewritePair, SummaryRequest
 from acceld.search import memory
+from acceld.search.effects import SAME, Effect, effect_of, similarity
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.strategies import derived_seed
 from acceld.store.changes.insights import change_insight, credit_plan, write_insight
 from acceld.store.database import Store
-from acceld.store.reads.records import load_insights, load_plans, summarized_pairs
+from acceld.store.reads.records import known_candidates, load_insights, load_plans, summarized_pairs
 
 
 async def withdraw(store: Store, candidate: int) -> list[int]:
@@ -116,7 +117,7 @@ class MemoryTeacher:
         self._seed = seed
         self._repeated = 0.0
         self.merged = 0
-        """Number of insights that were not kept because they repeat an older insight."""
+        """Number of rewrites that confirmed an older insight in place of a new one."""
 
     async def shown(self, iteration: int, parents: Sequence[Candidate] = ()) -> tuple[Insight, ...]:
         """Return the insights for the planners of an iteration. Titles say which insights are unverified."""
@@ -159,9 +160,10 @@ class MemoryTeacher:
         await self._credit(iteration, candidates, plans)
         if self._settings.policy == "off" or not self._proposer.abilities.teaches:
             return
-        known = await self._store.read(load_insights, withdrawn=True)
+        known = {one.id: one for one in await self._store.read(load_insights, withdrawn=True)}
         asked = await self._store.read(summarized_pairs, self._run)
-        pairs = await self._certified(self._untaught(candidates, plans, known, asked), certify)
+        pairs = await self._certified(self._untaught(candidates, plans, list(known.values()), asked), certify)
+        first, again = await self._divided(pairs, known)
         async with asyncio.TaskGroup() as tasks:
             answers = [
                 tasks.create_task(
@@ -171,22 +173,66 @@ class MemoryTeacher:
                         )
                     )
                 )
-                for place, pair in enumerate(pairs)
+                for place, pair in enumerate(first)
             ]
-        for pair, answer in zip(pairs, answers, strict=True):
+        taught: dict[tuple[int, int], int] = {}
+        for pair, answer in zip(first, answers, strict=True):
             insight = answer.result()
             if insight is None:
                 continue
             insight = self._labelled(insight, pair, iteration)
-            fresh, nearest = memory.novelty(insight, known)
+            fresh, nearest = memory.novelty(insight, known.values())
             if nearest is not None and 1.0 - fresh >= memory.TOO_ALIKE:
-                self.merged += 1
-                if not nearest.withdrawn:
-                    held = memory.confirmed(nearest, insight)
-                    known[known.index(nearest)] = replace(nearest, held=held)
-                    await self._store.change(change_insight, nearest.id, "confirmed", held=held)
+                taught[_key(pair)] = nearest.id
+                await self._confirm(nearest.id, pair, known)
                 continue
-            known.insert(0, await self._store.change(write_insight, replace(insight, novelty=fresh)))
+            written = await self._store.change(write_insight, replace(insight, novelty=fresh))
+            known[written.id] = written
+            taught[_key(pair)] = written.id
+        for pair, same in again:
+            number = taught.get(_key(same)) if isinstance(same, RewritePair) else same
+            if number is not None:
+                await self._confirm(number, pair, known)
+
+    async def _divided(
+        self, pairs: Sequence[RewritePair], known: Mapping[int, Insight]
+    ) -> tuple[list[RewritePair], list[tuple[RewritePair, RewritePair | int]]]:
+        """Return the pairs for the summarizer, and the pairs that change the same as an insight or as one of these pairs,
+        each with the insight's id or the other pair.
+        """
+        effects: list[tuple[Effect, RewritePair | int]] = []
+        classes = {change for pair in pairs if (change := _change_of(pair))}
+        older = [one for one in known.values() if one.change in classes and not one.withdrawn]
+        numbers = {number for one in older for number in (one.slow_candidate, one.fast_candidate) if number}
+        there = await self._store.read(known_candidates, sorted(numbers))
+        for one in older:
+            slow, fast = there.get(one.slow_candidate), there.get(one.fast_candidate)
+            found = effect_of(slow, fast, one.change) if slow is not None and fast is not None else None
+            if found is not None:
+                effects.append((found, one.id))
+        first: list[RewritePair] = []
+        again: list[tuple[RewritePair, RewritePair | int]] = []
+        for pair in pairs:
+            mine = effect_of(pair.slow, pair.fast, _change_of(pair))
+            alike = [(similarity(mine, other), what) for other, what in effects] if mine is not None else []
+            best, what = max(alike, key=lambda one: one[0], default=(0.0, 0))
+            if best >= SAME:
+                again.append((pair, what))
+                continue
+            first.append(pair)
+            if mine is not None:
+                effects.append((mine, pair))
+        return first, again
+
+    async def _confirm(self, number: int, pair: RewritePair, known: dict[int, Insight]) -> None:
+        """Count a rewrite as a confirmation of an insight. A withdrawn insight is not confirmed."""
+        self.merged += 1
+        insight = known[number]
+        if insight.withdrawn:
+            return
+        held = memory.confirmed(insight, (self._held(pair, by=(_child(pair).id,)),))
+        known[number] = replace(insight, held=held)
+        await self._store.change(change_insight, number, "confirmed", held=held)
 
     async def withdraw(self, candidate: int) -> list[int]:
         """Withdraw the insights that a suspect candidate taught, and return the insights' ids."""
@@ -199,15 +245,17 @@ class MemoryTeacher:
         known: Sequence[Insight],
         asked: set[tuple[int, int]],
     ) -> tuple[list[RewritePair], list[RewritePair]]:
-        """Return (positive pairs, negative pairs) that could teach and were never given to the summarizer.
+        """Return (positive pairs, negative pairs) that could teach, were never given to the summarizer and confirmed no
+        insight.
 
         Pairs from which the summarizer drew no insight are left out too, so that no answer is paid for twice.
         """
         taught = {(insight.slow_candidate, insight.fast_candidate) for insight in known} | asked
+        confirmed = {number for insight in known for place in insight.held for number in place.by}
         positive, negative = memory.rewrites(candidates, plans, self._settings)
         return (
-            [pair for pair in positive if (pair.slow.id, pair.fast.id) not in taught],
-            [pair for pair in negative if (pair.slow.id, pair.fast.id) not in taught],
+            [pair for pair in positive if _key(pair) not in taught and _child(pair).id not in confirmed],
+            [pair for pair in negative if _key(pair) not in taught and _child(pair).id not in confirmed],
         )
 
     async def _certified(
@@ -259,15 +307,22 @@ class MemoryTeacher:
                 faster, ratio = (found.faster, found.ratio) if found else (False, None)
                 await self._store.change(credit_plan, plan_id, faster, ratio, cited)
 
+    def _held(self, pair: RewritePair, by: tuple[int, ...] = ()) -> Held:
+        """Return the place where the rewrite of a pair held."""
+        profile = pair.fast.evaluation.profile if pair.fast.evaluation else None
+        if profile is None:
+            return Held(
+                self._problem.chip, self._problem.api, self._problem.workload, Source.SIMULATED, pair.speedup, by=by
+            )
+        return Held(profile.chip, profile.api, self._problem.workload, profile.source, pair.speedup, by=by)
+
     def _labelled(self, insight: Insight, pair: RewritePair, iteration: int) -> Insight:
         """Return the insight with the two kernels that taught it, and the chip, API and other
         circumstances in which it was learned.
         """
-        evaluation = pair.fast.evaluation
-        profile = evaluation.profile if evaluation else None
+        profile = pair.fast.evaluation.profile if pair.fast.evaluation else None
+        place = self._held(pair)
         slow = pair.slow.evaluation.profile if pair.slow.evaluation else None
-        chip, api = (profile.chip, profile.api) if profile else (self._problem.chip, self._problem.api)
-        source = profile.source if profile else Source.SIMULATED
         return replace(
             insight,
             speedup=pair.speedup,
@@ -276,15 +331,29 @@ class MemoryTeacher:
             iteration=iteration,
             slow_candidate=pair.slow.id,
             fast_candidate=pair.fast.id,
-            chip=chip,
-            api=api,
+            chip=place.chip,
+            api=place.api,
             sdk=profile.sdk if profile else self._problem.sdk,
             dtype=self._problem.dtype,
             bound=slow.bound if slow else "",
             tags=self._problem.tags,
-            source=source,
-            change=pair.plan.change_class if pair.plan is not None and pair.plan.title != NO_PLAN else "",
+            source=place.source,
+            change=_change_of(pair),
             operations=tuple(sorted(memory.operations_of(pair.slow.kernel.text, pair.fast.kernel.text))),
-            held=(Held(chip, api, self._problem.workload, source, pair.speedup),),
+            held=(place,),
             tie_percent=pair.tie_percent,
         )
+
+
+def _change_of(pair: RewritePair) -> str:
+    """Return the change class of the plan that led to a pair; empty if there was no plan."""
+    return pair.plan.change_class if pair.plan is not None and pair.plan.title != NO_PLAN else ""
+
+
+def _key(pair: RewritePair) -> tuple[int, int]:
+    return pair.slow.id, pair.fast.id
+
+
+def _child(pair: RewritePair) -> Candidate:
+    """Return the kernel of a pair that was made from the other."""
+    return pair.fast if pair.positive else pair.slow

@@ -238,15 +238,23 @@ def load_candidates_by_id(
     """Return candidates in the order of ``numbers``, which are their ids. Raise NotFoundError if one of them is
     missing.
     """
+    found = known_candidates(connection, numbers, details)
+    for number in numbers:
+        if number not in found:
+            raise unknown("candidate", number)
+    return [found[number] for number in numbers]
+
+
+def known_candidates(
+    connection: sqlite3.Connection, numbers: Sequence[int], details: bool = False
+) -> dict[int, Candidate]:
+    """Return, by id, those candidates with the ids ``numbers`` that the history has."""
     found: dict[int, Candidate] = {}
     for start in range(0, len(numbers), 500):
         part = list(numbers[start : start + 500])
         page = connection.execute(_CANDIDATES + f"WHERE c.id IN ({', '.join('?' * len(part))})", part).fetchall()
         found |= {candidate.id: candidate for candidate in _candidates(connection, page, details)}
-    for number in numbers:
-        if number not in found:
-            raise unknown("candidate", number)
-    return [found[number] for number in numbers]
+    return found
 
 
 def load_candidate(connection: sqlite3.Connection, candidate: int) -> Candidate:

@@ -271,6 +271,26 @@ INSIGHTS = [
         "wins": 4,
         "losses": 7,
         "win_rate": 0.36,
+        "change": "dma",
+        "confirmations": 2,
+        "held": [
+            {
+                "chip": "trn1",
+                "api": "nki_legacy",
+                "workload": "silu",
+                "source": "simulated",
+                "speedup": 1.16,
+                "times": 2,
+            },
+            {
+                "chip": "trn2",
+                "api": "nki",
+                "workload": "rmsnorm_bf16",
+                "source": "simulated",
+                "speedup": 1.1,
+                "times": 1,
+            },
+        ],
         "pinned": True,
     },
     {

@@ -303,6 +303,12 @@ async def test_a_small_memory_screen_shows_the_whole_strategy() -> None:
     assert any("fits." in line for line in await shown("5"))
 
 
+async def test_the_memory_screen_says_where_an_insight_held() -> None:
+    text = " ".join(line.strip(" │") for line in await shown("5"))
+    assert "held on trn1 silu (nki_legacy, simulated, 2 times), trn2 rmsnorm_bf16" in text
+    assert "i38: shown 11 times, 4 wins of 11 tried, confirmed 2 times; no run without it" in text
+
+
 async def test_who_proposes_has_one_word() -> None:
     listed, asked = await pages(["1", "plus"], (120, 40))
     assert any("proposals by llm" in line for line in listed)

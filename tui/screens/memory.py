@@ -31,7 +31,7 @@ COLUMNS = (
     Column("used", 5, keep=6, right=True),
     Column("win %", 5, keep=7, right=True),
     Column("from", 14, keep=3),
-    Column("mark", 9, keep=5),
+    Column("mark", 10, keep=5),
 )
 
 
@@ -100,6 +100,7 @@ class MemoryScreen(ConsoleScreen):
         if not row:
             return Text("")
         marks = [name for name in ("pinned", "muted", "withdrawn") if row.get(name)]
+        marks += ["hypothesis"] if figures.is_hypothesis(row) else []
         rate = row.get("win_rate")
         good = row.get("kind") == "positive"
         cells = [
@@ -109,7 +110,7 @@ class MemoryScreen(ConsoleScreen):
             (figures.speedup(row.get("speedup")), palette.text),
             (str(row.get("uses") or 0), palette.muted),
             (f"{100 * rate:.0f}" if rate is not None and row.get("uses") else "—", palette.text),
-            (f"c{row.get('slow_candidate')}→c{row.get('fast_candidate')}", palette.muted),
+            (f"c{row['slow_candidate']}→c{row['fast_candidate']}" if row.get("fast_candidate") else "—", palette.muted),
             (", ".join(marks), palette.accent),
         ]
         return line(COLUMNS, cells, width)
@@ -124,13 +125,18 @@ class MemoryScreen(ConsoleScreen):
         if not row:
             return Text("")
         text = styled(f"i{row['id']} {row['title']}\n", palette.strong)
-        facts = [row.get("chip"), row.get("api"), row.get("dtype"), row.get("bound"), row.get("source")]
-        text.append(
-            f"r{row.get('run')} it {row.get('iteration')} · " + " · ".join(f for f in facts if f) + "\n", palette.muted
+        where = figures.held_on(row.get("held") or ()) or " · ".join(
+            row[name] for name in ("chip", "api") if row.get(name)
         )
+        bound = f"bound by {row['bound']}" if row.get("bound") else ""
+        band = f"a tie within {row['tie_percent']:.0f} %" if row.get("tie_percent") is not None else ""
+        taught = f"r{row['run']} it {row.get('iteration')}" if row.get("run") else ""
+        facts = [taught, row.get("change"), row.get("dtype"), bound, band]
+        text.append(" · ".join(fact for fact in facts if fact) + "\n", palette.muted)
+        text.append(f"{where}\n", palette.muted)
         text.append(figures.memory_did(row) + "\n", palette.muted)
-        wrapped = Text(row.get("strategy") or "").wrap(self.app.console, width)
-        return text.append_text(Text("\n").join(list(wrapped)[: max(1, height - 3)]))
+        text.append(row.get("strategy") or "")
+        return Text("\n").join(list(text.wrap(self.app.console, width))[: max(1, height)])
 
     @on(LineList.HeaderPressed, "#insights")
     def _header_pressed(self, message: LineList.HeaderPressed) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 from acceld import figures
@@ -72,9 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json or arguments.jsonl:
             print_json({"insight": found})
         else:
-            names = "title kind speedup chip api bound uses wins losses strategy slow fast".split()
-            print_pairs([(name, str(found.get(name) if found.get(name) is not None else "")) for name in names])
-            say(figures.memory_did(found))
+            print_pairs(_pairs(found))
+            print(figures.memory_did(found))
         return 0
     if arguments.json:
         print_json({"insights": listed})
@@ -91,8 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{100 * one['win_rate']:.0f} %" if one.get("win_rate") is not None else "—",
                 str(one["confirmations"] or "—"),
                 str(one["saved"]["candidates"]) if one.get("saved") else "—",
-                f"c{one['slow_candidate']} → c{one['fast_candidate']}",
-                ", ".join(mark for mark in ("pinned", "muted", "withdrawn") if one.get(mark)),
+                _taught_by(one),
+                ", ".join(_marks(one)),
             )
             for one in listed
         ]
@@ -102,6 +102,33 @@ def run(arguments: argparse.Namespace) -> int:
         headers = ("insight", "title", "kind", "gain", "used", "won", "confirmed", "saved", "from", "")
         print_table(rows, headers, right=frozenset({3, 4, 5, 6, 7}))
     return 0
+
+
+def _taught_by(insight: Mapping[str, Any]) -> str:
+    slow, fast = insight["slow_candidate"], insight["fast_candidate"]
+    return f"c{slow} → c{fast}" if slow and fast else "—"
+
+
+def _marks(insight: Mapping[str, Any]) -> list[str]:
+    marks = [mark for mark in ("pinned", "muted", "withdrawn") if insight.get(mark)]
+    return [*marks, *(["hypothesis"] if figures.is_hypothesis(insight) else [])]
+
+
+def _pairs(insight: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the facts of one insight, in the order in which they are printed."""
+    gain, band = figures.speedup(insight["speedup"]), insight.get("tie_percent")
+    place = f" in iteration {insight['iteration']} of r{insight['run']}" if insight["run"] else ""
+    return [
+        ("title", insight["title"]),
+        ("kind", insight["kind"]),
+        ("gain", f"{gain}, a tie within {band:.0f} %" if band is not None else gain),
+        ("from", _taught_by(insight) + place),
+        ("held", figures.held_on(insight["held"]).removeprefix("held ") or f"{insight['chip']} {insight['api']}"),
+        ("change", insight["change"]),
+        ("bound", insight["bound"]),
+        ("marks", ", ".join(_marks(insight))),
+        *((name, insight[name]) for name in ("strategy", "slow", "fast")),
+    ]
 
 
 def _print_playbook(arguments: argparse.Namespace) -> int:

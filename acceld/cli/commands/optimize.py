@@ -140,6 +140,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Submit the run, and return the exit code. With ``--wait``, follow the run until it ends."""
     from acceld.cli.connect import connected
 
+    if arguments.dry_run and arguments.show_prompts:
+        raise UsageError(
+            "--dry-run and --show-prompts print different things: use one of them",
+            hint="both send nothing: --dry-run estimates what the run would cost, --show-prompts prints the prompts",
+        )
     spec, settings = specification(arguments)
     if arguments.dry_run:
         from acceld.cli.dry_run import dry_run

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from acceld.llm.answer import count, finished, part, record
+from acceld.llm.answer import count, entries, finished, part, record, words
 from acceld.llm.client import Completion, CompletionRequest, Received
 from acceld.llm.deadlines import DeadlineWatch
 from acceld.llm.errors import LLMTimedOut
@@ -146,9 +146,9 @@ class _Answer(Received):
         self._start(data)
         self._stop(data)
         self.is_counted = bool(data.get("usage"))
-        for block in data.get("content") or ():
-            self.show(str(part(block).get("text") or ""))
-            self.think(str(part(block).get("thinking") or ""))
+        for block in entries(data.get("content")):
+            self.show(words(part(block).get("text")))
+            self.think(words(part(block).get("thinking")))
         return "".join(self.text)
 
     def event(self, data: Mapping[str, Any]) -> str | None:
@@ -162,8 +162,8 @@ class _Answer(Received):
             self.is_counted = bool(data.get("usage"))
         elif kind == "content_block_delta":
             delta = part(data.get("delta"))
-            self.think(str(delta.get("thinking") or ""))
-            return self.show(str(delta.get("text") or ""))
+            self.think(words(delta.get("thinking")))
+            return self.show(words(delta.get("text")))
         return None
 
     def _stop(self, data: Mapping[str, Any]) -> None:

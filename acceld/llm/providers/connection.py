@@ -121,6 +121,7 @@ class SdkClient(ABC):
             except LLMError as error:
                 error.partial = error.partial or watch.text
                 error.started = watch.started
+                error.sent = error.sent or isinstance(error, LLMEmpty)
                 if watch.started and isinstance(error, LLMEmpty | LLMUnavailable | LLMRateLimited):
                     raise _interrupted(error) from error
                 raise

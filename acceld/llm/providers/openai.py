@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from acceld.llm.answer import count, finished, part, record
+from acceld.llm.answer import count, entries, finished, part, record, words
 from acceld.llm.client import Completion, CompletionRequest, Received
 from acceld.llm.deadlines import DeadlineWatch
 from acceld.llm.providers.connection import SdkClient
@@ -153,12 +153,12 @@ class OpenAIClient(SdkClient):
                     if not answer.begun:  # some gateways send the text with the end alone
                         yield answer.whole_response(part(data.get("response")), self.settings.name)
                 elif kind.startswith("response.reasoning") and kind.endswith(".delta"):
-                    answer.think(str(data.get("delta") or ""))
+                    answer.think(words(data.get("delta")))
                 elif kind == "error":
                     raise error_from(None, data, self.settings.name)
                 answer.refused = answer.refused or kind == "response.refusal.delta"
                 if kind.endswith(".delta"):
-                    yield answer.show(str(data.get("delta") or "")) if kind in SHOWN else ""
+                    yield answer.show(words(data.get("delta"))) if kind in SHOWN else ""
                 else:
                     yield None
 
@@ -184,10 +184,11 @@ class _Answer(Received):
         """Record a whole, unstreamed answer of the responses API, and return its visible text."""
         self.request_id = str(data.get("id") or self.request_id)
         self.response(data, model)
-        parts = [part(one) for entry in data.get("output") or () for one in part(entry).get("content") or ()]
+        messages = [part(entry).get("content") for entry in entries(data.get("output"))]
+        parts = [part(one) for message in messages for one in entries(message)]
         self.refused = any(one.get("type") == "refusal" for one in parts)
         field = {"output_text": "text", "refusal": "refusal"}
-        return self.show("".join(str(one.get(field.get(str(one.get("type")), "")) or "") for one in parts))
+        return self.show("".join(words(one.get(field.get(str(one.get("type")), ""))) for one in parts))
 
     def chat_chunk(self, data: Mapping[str, Any]) -> None:
         """Record what a chunk of the chat API, or a whole answer, has besides text: model, tokens, tier."""
@@ -218,21 +219,18 @@ class _Answer(Received):
 
         ``field`` names the part of the choice that has these: ``delta`` in a chunk, ``message`` in a whole answer.
         """
-        choices = data.get("choices")
-        known = (
-            [part(one) for one in choices if part(one).get("index") in (None, 0)] if isinstance(choices, list) else []
-        )
+        known = [part(one) for one in entries(data.get("choices")) if part(one).get("index") in (None, 0)]
         choice = known[0] if known else {}
         delta, reason = part(choice.get(field)), choice.get("finish_reason")
         if reason:
             self.stopped = "" if reason == "error" else str(reason)  # a gateway whose provider broke off
-        self.think(str(delta.get("reasoning_content") or delta.get("reasoning") or ""))
+        self.think(words(delta.get("reasoning_content") or delta.get("reasoning")))
         self.refused = self.refused or bool(delta.get("refusal"))
         content = delta.get("content")
         if isinstance(content, list):  # parts of text and of reasoning, as Mistral sends them
             self.think(_told(content, "thinking"))
             content = _told(content, "text")
-        return self.show(str(content or delta.get("refusal") or ""))
+        return self.show(words(content or delta.get("refusal")))
 
     def response(self, data: Mapping[str, Any], model: str) -> None:
         """Record what the end of a response of ``model`` says: status, model, tokens. Raise LLMError if it failed."""
@@ -249,4 +247,4 @@ class _Answer(Received):
 def _told(parts: list[Any], kind: str) -> str:
     """Return the text of the parts of a message that have the type ``kind``: ``text`` or ``thinking``."""
     found = [part(one).get(kind) for one in parts if part(one).get("type", "text") == kind]
-    return "".join(_told(one, "text") if isinstance(one, list) else str(one or "") for one in found)
+    return "".join(_told(one, "text") if isinstance(one, list) else words(one) for one in found)

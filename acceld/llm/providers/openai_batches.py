@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from acceld.llm.answer import part
 from acceld.llm.client import Completion, CompletionRequest
 from acceld.llm.errors import LLMBadRequest
 from acceld.llm.providers.openai import OpenAIClient
@@ -76,16 +77,16 @@ class OpenAIBatches:
                 return None
             found: dict[str, Mapping[str, Any]] = {}
             for file in filter(None, (state.error_file_id, state.output_file_id)):
-                text = (await sdk.files.content(file)).text
-                found |= {row["custom_id"]: row for row in map(json.loads, filter(str.strip, text.splitlines()))}
+                lines = (await sdk.files.content(file)).text.split("\n")  # JSON texts may hold other line separators
+                found |= {row["custom_id"]: row for row in map(json.loads, filter(str.strip, lines))}
             return found
 
         return await translated(answers, OPENAI, self._name)
 
     def read(self, request: CompletionRequest, raw: Mapping[str, Any]) -> Completion:
         """Return the completion in one raw answer. Raise LLMError if the request failed."""
-        response = raw.get("response") or {}
-        body, status = response.get("body") or {}, response.get("status_code")
+        response = part(raw.get("response"))
+        body, status = part(response.get("body")), response.get("status_code")
         if status == 200:
             return self._client.whole(request, body)
         raise error_from(status, raw.get("error") or body, self._name)

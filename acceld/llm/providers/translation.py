@@ -151,6 +151,10 @@ HINTS: Mapping[type[LLMError], str] = {
     LLMContextTooLong: "Use a model with a longer context or lower max_output_tokens.",
 }
 
+_LIMIT = re.compile(r"\bmax(_completion|_output)?_tokens\b|maximum (allowed )?number of output tokens", re.IGNORECASE)
+"""Words for an answer's limit that is higher than the model's own."""
+
+LIMIT_HINT = "Lower max_output_tokens in the role's section, such as [llm.executor]."
 WEB_PAGE = "a web page came instead of an answer"
 PLACE_HINT = "Check base_url, and that the server answers there."
 
@@ -174,6 +178,8 @@ def translate(
     kind = _row(error, table) or _row(error, TRANSPORT) or (LLMEmpty if _is_undecodable(error) else None)
     if kind is None:
         return None
+    if _undecoded(error) is not None:
+        kind = LLMEmpty
     status = getattr(error, "status_code", None)
     status = status if isinstance(status, int) else None
     body = _body(error)
@@ -196,6 +202,8 @@ def translate(
     hint = HINTS.get(kind, "")
     if _redirects(status) or (kind is LLMUnavailable and _unconnected(error)):
         hint = PLACE_HINT
+    if kind is LLMBadRequest and _LIMIT.search(body.get("message", "")):
+        hint = LIMIT_HINT
     translated = kind(
         text,
         hint=hint,
@@ -205,7 +213,8 @@ def translate(
         partial=partial,
     )
     translated.started = started or bool(partial)
-    translated.sent = kind is LLMUnavailable and status is None and not _unconnected(error)
+    is_accepted = (status is None or status < 300) and not _unconnected(error)
+    translated.sent = is_accepted and kind in (LLMUnavailable, LLMEmpty)
     return translated
 
 
@@ -293,6 +302,13 @@ def _is(error: BaseException | None, *names: str) -> bool:
     return error is not None and any(ancestor.__name__ in names for ancestor in type(error).__mro__)
 
 
+def _undecoded(error: BaseException) -> BaseException | None:
+    """Return the error that says why an answer's bytes can not be decompressed; None for any other error. OpenAI's SDK
+    wraps that error in an error of the connection.
+    """
+    return next((one for one in (error, error.__cause__) if _is(one, "DecodingError")), None)
+
+
 def _is_undecodable(error: BaseException) -> bool:
     """Return True if Python's JSON decoder raised the error. The decoder refuses too deep nesting by a RecursionError,
     and numbers of more than 4,300 digits by a ValueError.
@@ -343,6 +359,8 @@ def _words(error: BaseException, body: Mapping[str, str], status: int | None) ->
         return "the request failed"
     if words:
         return words
+    if (undecoded := _undecoded(error)) is not None:
+        return f"its answer can not be decompressed: {undecoded}"
     cause, url = error.__cause__, getattr(getattr(error, "request", None), "url", None)
     if status is None and cause is not None and url is not None:
         what = "no connection to" if _unconnected(error) else "connection lost to"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from acceld.chips import CHIPS
-from acceld.figures import duration, percent
+from acceld.figures import duration, held_on, percent
 from acceld.model import Evaluation, Insight, InsightKind, Plan, Profile, Source
 from acceld.proposers.interface import AppliedPlan
 from acceld.proposers.llm.fencing import LOG_CHARS, capped
@@ -327,27 +328,14 @@ def insight_lines(insights: Sequence[Insight], seed: int, playbook: Sequence[str
     return "\n\n".join([*rules, *(_insight(insight) for insight in order)])
 
 
-PLACES = 4
-"""Greatest number of places at which an insight held that a prompt shows."""
-
-
-def _held(insight: Insight) -> str:
-    """Return as text the places (chip, workload, API) where an insight held, those with most rewrites first."""
-    places = sorted(insight.held, key=lambda place: -place.times)
-    shown = [
-        f"{place.chip} {place.workload.rpartition('/')[2]} ({place.api}, {place.source}"
-        + (f", {place.times} times)" if place.times > 1 else ")")
-        for place in places[:PLACES]
-    ]
-    return f"held on {', '.join(shown)}" + (f" and {len(places) - PLACES} more" if len(places) > PLACES else "")
-
-
 def _insight(insight: Insight) -> str:
     sign = "made a kernel" if insight.kind is InsightKind.POSITIVE else "undone by mistake: the fast form was"
     facts = [f"{sign} {insight.speedup:.2f} times as fast"]
     if insight.tie_percent is not None:
         facts[0] = f"hypothesis: {sign} perhaps {insight.speedup:.2f} times as fast, within {insight.tie_percent:.0f} %"
-    facts += [_held(insight)] if insight.held else [insight.chip] if insight.chip else []
+    facts += (
+        [held_on([asdict(place) for place in insight.held])] if insight.held else [insight.chip] if insight.chip else []
+    )
     facts += [f"bound by {insight.bound}"] if insight.bound else []
     decided = insight.wins + insight.losses
     facts += [f"won {insight.wins} of the {decided} times a plan followed it"] if decided else []

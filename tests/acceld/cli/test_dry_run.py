@@ -162,3 +162,8 @@ def test_prompts_are_shown_with_the_rules_that_a_run_has_beside_its_models(
     (shown,) = given
     assert isinstance(shown.rules, TunedRules), "as the daemon's, which its own tests look at"
     assert (shown.rules._most, shown.rules._strategy) == (1, "evolve" if strategy == "evolve" else "promise")
+
+
+def test_an_estimate_and_the_prompts_are_not_asked_for_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["optimize", "silu", "--dry-run", "--show-prompts"]) == 2
+    assert "--dry-run and --show-prompts print different things" in capsys.readouterr().err

@@ -98,7 +98,7 @@ class Shelf:
 
     async def _create(self, request: web.Request) -> web.Response:
         body = await request.json()
-        lines = [json.loads(line) for line in self.files[body["input_file_id"]].splitlines()]
+        lines = [json.loads(line) for line in self.files[body["input_file_id"]].split("\n") if line]
         assert all(line["url"] == body["endpoint"] and line["method"] == "POST" for line in lines)
         batch = self._shelve([(one["custom_id"], one["url"], one["body"]) for one in lines], body.get("metadata") or {})
         return web.Response() if self._lost(request) else web.json_response(self._about(batch, "validating"))
@@ -121,7 +121,9 @@ class Shelf:
             whole = self.whole(path, body)
             refused = whole.get("refused")
             response = {"status_code": refused or 200, "request_id": "req_1", "body": whole}
-            line = json.dumps({"id": f"r_{custom}", "custom_id": custom, "response": response, "error": None})
+            line = json.dumps(
+                {"id": f"r_{custom}", "custom_id": custom, "response": response, "error": None}, ensure_ascii=False
+            )
             (bad if refused else good).append(line)
         about = self._about(batch, "completed")
         for name, lines in (("output", good), ("error", bad)):
@@ -164,7 +166,7 @@ class Shelf:
                 result: dict[str, Any] = {"type": "errored", "error": error}
             else:
                 result = {"type": "succeeded", "message": whole}
-            lines.append(json.dumps({"custom_id": custom, "result": result}))
+            lines.append(json.dumps({"custom_id": custom, "result": result}, ensure_ascii=False))
         return web.Response(text="\n".join(lines), content_type="application/x-jsonl")
 
     def _about_messages(self, request: web.Request, batch: Shelved, ended: bool) -> dict[str, Any]:

@@ -103,6 +103,8 @@ class Reply:
     """The frames of the stream, in place of those that the protocol makes of the text."""
     pause_s: float = 0.0
     """Time between two frames of the stream."""
+    made: Callable[[str], web.Response] | None = None
+    """Makes the whole response for the path of a request, in place of that of ``kind``."""
     streams: bool = True
     """False: answer in one piece of JSON although a stream was asked for, as some gateways do."""
 
@@ -145,7 +147,7 @@ class ScriptedServer:
         if reply.kind in STATUS_FAULTS:
             status, code, message = STATUS_FAULTS[reply.kind]
             return {"refused": status, "error": {"message": message, "code": code}}
-        return _whole(path, reply)
+        return whole(path, reply)
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 << 20)
@@ -183,6 +185,8 @@ class ScriptedServer:
     async def _reply(self, request: web.Request, body: dict[str, Any], reply: Reply) -> web.StreamResponse:
         if reply.refuses and reply.refuses in body:
             return _refusal(reply)
+        if reply.made is not None:
+            return reply.made(request.path)
         if reply.kind in STATUS_FAULTS:
             return _status_fault(request.path, reply)
         if reply.kind == "hang_before_headers":
@@ -197,7 +201,7 @@ class ScriptedServer:
             return web.json_response({"input_tokens": counted_tokens(body)})
         frames = FRAMES[request.path](reply) if reply.frames is None else list(reply.frames)
         if not body.get("stream") or not reply.streams:
-            return web.json_response(_whole(request.path, reply))
+            return web.json_response(whole(request.path, reply))
         response = web.StreamResponse(headers={"content-type": "text/event-stream", "x-request-id": "req_1"})
         response.headers["request-id"] = "req_1"
         await response.prepare(request)
@@ -438,7 +442,7 @@ def _messages_frames(reply: Reply) -> list[bytes]:
     return [*frames, event("message_stop")]
 
 
-def _whole(path: str, reply: Reply) -> dict[str, Any]:
+def whole(path: str, reply: Reply) -> dict[str, Any]:
     if path.endswith("/messages"):
         return _message(reply, _text(reply))
     if path.endswith("/responses"):

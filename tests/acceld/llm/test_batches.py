@@ -115,6 +115,15 @@ async def test_requests_of_one_moment_go_out_in_one_batch_at_half_the_price(api:
 
 
 @pytest.mark.parametrize("api", APIS)
+async def test_an_answer_may_hold_separators_of_lines(api: Api) -> None:
+    async with ScriptedServer(answer=echo) as server:
+        calls = calls_for(batcher_for(server, api, MemoryJournal()), MemoryLedger())
+        answer = await calls.complete(ask(user="two\u2028lines\x85and \x1c", batch=True))
+        await calls.close()
+    assert answer.text == "you said two\u2028lines\x85and \x1c"
+
+
+@pytest.mark.parametrize("api", APIS)
 async def test_one_failed_request_fails_alone(api: Api) -> None:
     async with ScriptedServer(answer=echo) as server:
         calls = calls_for(batcher_for(server, api, MemoryJournal()), MemoryLedger())

@@ -24,7 +24,7 @@ from acceld.llm.errors import LLMRefused
 from acceld.llm.model import connect, connect_batches
 from acceld.llm.settings import ModelSettings
 from tests.acceld.llm.models import ask
-from tests.acceld.llm.server import Reply, _chat_frames, _message, _messages_frames, _whole
+from tests.acceld.llm.server import Reply, _chat_frames, _message, _messages_frames, whole
 
 SECRET = "wJalrXUtnFEMI/EXAMPLEKEY"
 TEXT = "an answer"
@@ -56,7 +56,7 @@ class Cloud:
             return web.Response(body=b"".join(_messages_frames(reply)), content_type="text/event-stream")
         if body.get("stream"):
             return web.Response(body=b"".join(_chat_frames(reply)), content_type="text/event-stream")
-        return web.json_response(_whole("/v1/chat/completions", reply))
+        return web.json_response(whole("/v1/chat/completions", reply))
 
 
 def genuine(request: web.Request, body: bytes) -> bool:

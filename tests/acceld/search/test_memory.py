@@ -294,8 +294,8 @@ def test_an_insight_that_held_here_counts_more_than_one_from_elsewhere() -> None
 
 def test_confirmations_are_counted_by_place_and_count_as_wins() -> None:
     first = insight(1, held=(held("trn1", "nki_legacy"),))
-    again = memory.confirmed(first, insight(2, held=(held("trn1", "nki_legacy"),)))
-    both = memory.confirmed(replace(first, held=again), insight(3, held=(held("trn2", "nki"),)))
+    again = memory.confirmed(first, (held("trn1", "nki_legacy"),))
+    both = memory.confirmed(replace(first, held=again), (held("trn2", "nki"),))
     assert [(place.chip, place.times) for place in both] == [("trn1", 2), ("trn2", 1)]
     sure = replace(first, held=both)
     assert (first.confirmations, sure.confirmations) == (0, 2)

@@ -193,6 +193,6 @@ async def test_what_memory_did_is_counted_against_runs_without_it(store: Store) 
     assert row["saved"] == {"candidates": 5, "runs": 2}, "7 candidates in the median of runs without it, 2 with it"
     assert (await store.read(listing.insight_row, lesson_id))["saved"] == row["saved"]
     said = figures.memory_did(row)
-    assert said == f"i{lesson_id}: shown 1 times, 1 wins of 1 tried, saved 5 candidates against 2 runs without it"
+    assert said == f"i{lesson_id}: shown 1 time, 1 win of 1 tried, saved 5 candidates against 2 runs without it"
     alone = figures.memory_did(row | {"saved": None})
-    assert alone.endswith("1 wins of 1 tried; no run without it to compare with")
+    assert alone.endswith("1 win of 1 tried; no run without it to compare with")
