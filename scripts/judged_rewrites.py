@@ -4,8 +4,8 @@
 
 A workload's kernel of ``nki`` is read as it is and written out from its trace; its kernel of ``neuronxcc.nki`` is ported.
 Each form is traced and verified at each version, and so is every rewrite of a form that the version accepts. A row of the
-table has the numbers of rewrites that were judged and refused. The refusals follow the table, each with its words. The
-exit code is 1 if a rewrite of an accepted kernel is refused, or if the latest version refuses a form.
+table has the numbers of rewrites that were judged and refused, or says why there are none. The refusals follow the table,
+each with its words. The exit code is 1 if a version refuses a form or a rewrite.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from acceld.nki.ir.program import Program
 from acceld.nki.port.facts import Facts, observe
 from acceld.nki.port.rewriting import rewrite
 from acceld.nki.source.launches import Launch
+from acceld.nki.source.normal import as_before
 from acceld.nki.source.written_out import written_out
 from acceld.nki.verify.verifier import verify
 from acceld.proposers.rules.proposer import moves
@@ -41,7 +42,9 @@ AS_WRITTEN, WRITTEN_OUT, PORTED = "as written", "written out", "ported"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One form of a workload's kernel, with the launch by which it is judged."""
+    """One form of a workload's kernel, with the launch by which it is judged. A kernel that has no such form has the
+    reason, and no text.
+    """
 
     workload: str
     form: str
@@ -51,6 +54,8 @@ class Form:
     chip: str
     lnc: int
     grid: tuple[int, ...]
+    absent: str = ""
+    """The reason why the kernel has no such form."""
 
     @property
     def launch(self) -> Launch:
@@ -104,9 +109,7 @@ def _shape(argument: Argument) -> tuple[int, ...] | int | None:
 
 
 def forms(workload: Workload) -> Iterator[Form]:
-    """Yield the forms of a workload's kernel. A kernel that has no written-out form, or that can not be ported in all
-    parts, lacks that form.
-    """
+    """Yield the forms of a workload's kernel."""
     values = tuple(
         TensorSpec(one.shape, one.dtype) if isinstance(one, ArraySpec) else one for one in workload.kernel_arguments()
     )
@@ -116,23 +119,34 @@ def forms(workload: Workload) -> Iterator[Form]:
         chip = "trn3" if "quantize_mx" in text else "trn2"
         whole = Form(workload.name, AS_WRITTEN, text, entry, values, chip, workload.lnc, workload.grid)
         yield whole
+        numbers = [None if isinstance(one, TensorSpec) else one for one in values]
         try:
-            numbers = [None if isinstance(one, TensorSpec) else one for one in values]
-            yield replace(whole, form=WRITTEN_OUT, text=written_out(whole.program(None), text, numbers))
-        except RuleRefused:
-            pass
+            plain, absent = written_out(whole.program(None), text, numbers), ""
+        except RuleRefused as refusal:
+            plain, absent = "", refusal.message
+        yield replace(whole, form=WRITTEN_OUT, text=plain, absent=absent)
     if "nki_legacy" in workload.baselines:
         text = workload.baselines["nki_legacy"].read_text(encoding="utf-8")
         facts = observe(text, values, entry=entry or None, grid=workload.grid, chip="trn2")
         ported = rewrite(text, find_entry(text, entry or None), Facts.decode(facts.encode()))
-        if not ported.findings:
-            yield Form(workload.name, PORTED, ported.text, entry, values, "trn2", workload.lnc, workload.grid)
+        absent = "; ".join(f"line {one.line}: {one.message}" for one in ported.findings)
+        yield Form(workload.name, PORTED, ported.text, entry, values, "trn2", workload.lnc, workload.grid, absent)
 
 
 def judged(form: Form, versions: Sequence[str] = NKI_VERSIONS) -> Iterator[Row]:
-    """Yield what each version says of a form and of its rewrites by every rule, at every place and in every variant."""
+    """Yield what each version says of a form and of its rewrites by every rule, at every place and in every variant.
+
+    A rewrite is judged in the normal form that rules write, and with the lines of the form that the rewrite left alone.
+    """
+    if form.absent:
+        return
     made = [(move.step, move.apply()) for move in moves(form.text, form.launch)]
-    rewrites = [(step, replace(form, text=text)) for step, text in made if text is not None]
+    rewrites = [
+        (step, replace(form, text=each))
+        for step, text in made
+        if text is not None
+        for each in dict.fromkeys((text, as_before(form.text, text)))
+    ]
     for nki in versions:
         words = form.refusal(nki)
         accepted = [] if words else rewrites
@@ -151,6 +165,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{'workload':24} {'form':12} {'nki':4} {'rewrites':>8} {'refused':>8}")
     for name in given.only or sorted(found):
         for form in forms(found[name]):
+            if form.absent:
+                print(f"{name:24} {form.form:12} has no such form: {form.absent}", flush=True)
             for row in judged(form, given.nki):
                 counts = "  the version refuses this form" if row.words else f"{row.judged:8} {len(row.refused):8}"
                 print(f"{name:24} {form.form:12} {row.nki:4} {counts}", flush=True)

@@ -6,6 +6,7 @@ kernel that ran on a chip must stay accepted.
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from dataclasses import dataclass
@@ -824,4 +825,4 @@ def test_a_probe_has_the_expected_answer_and_a_refusal_says_what_to_write(probe:
     got, words = answer(probe)
     sys.stdout.write(f"{probe.name:22} {probe.rule:4} {probe.expected:9} {got:9} {words[:140]}\n")
     assert got == probe.expected, words
-    assert got != REFUSED or not words.endswith("()") or ": use" in words, words
+    assert got != REFUSED or not words.endswith("()") or re.search(": (use|pass|give|declare) ", words), words
