@@ -119,7 +119,7 @@ def forms(workload: Workload) -> Iterator[Form]:
         chip = "trn3" if "quantize_mx" in text else "trn2"
         whole = Form(workload.name, AS_WRITTEN, text, entry, values, chip, workload.lnc, workload.grid)
         yield whole
-        numbers = [None if isinstance(one, TensorSpec) else one for one in values]
+        numbers = [one if isinstance(one, int | float) else None for one in values]
         try:
             plain, absent = written_out(whole.program(None), text, numbers), ""
         except RuleRefused as refusal:
