@@ -91,7 +91,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one version says of one form, and of the form's rewrites."""
+    """Answer of one version to a form and to the form's rewrites."""
 
     form: Form
     nki: str
