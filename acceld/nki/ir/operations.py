@@ -541,7 +541,10 @@ OPERAND_DTYPES: dict[str, dict[str, frozenset[str]]] = {
         "dst": frozenset(DTYPE_BYTES) - _PACKED - {"uint32", "int64"}, "reduce_res": _FLOATS,
         "data": frozenset(DTYPE_BYTES) - _PACKED - {"tfloat32", "int64"},
     },
-    "random": {"dst": frozenset(DTYPE_BYTES) - _PACKED - {"float8_e4m3fn", "float8_e8m0fnu", "int64"}},
+    "random": {
+        "dst": frozenset(DTYPE_BYTES) - _PACKED - {"float8_e4m3fn", "float8_e8m0fnu", "int64"},
+        "low": frozenset({"float32"}), "high": frozenset({"float32"}),
+    },
     "quantize_mx": {
         "data": frozenset({"bfloat16", "float16"}), "dst": _PACKED - {"float4_e2m1fn_x4"}, "dst_scale": _EXPONENTS,
     },

@@ -40,7 +40,8 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
             raise RuleRefused(
                 f"{name}, declared in line {line}, is used in a way that is not understood, or outside of loop {loop.variable}: index it or use all of it, in the loop only"
             )
-        if buffer.space not in needed or buffer.declaration.parent is not loop or len(shape) != len(buffer.shape):
+        known = buffer.is_written_out and len(shape) == len(buffer.shape)
+        if buffer.space not in needed or buffer.declaration.parent is not loop or not known:
             raise RuleRefused(
                 f"{name}, declared in line {line}, is not a tile of known shape in the body of loop {loop.variable}: declare it there, with numbers as shape"
             )

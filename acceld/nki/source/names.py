@@ -56,6 +56,52 @@ def spelled_out(source: str) -> str:
     return source
 
 
+def with_shapes_written_out(source: str) -> str:
+    """Return ``source`` in which declarations write out their extents, in place of ``tile.shape`` or the name of a tuple.
+
+    The declaration of ``tile``, or the assignment to the name, has to write the extents as a tuple, and to come before in
+    the same block. So a rule that moves or changes one of two tiles need not know of the other.
+    """
+    for _ in range(_ROUNDS):  # a tile whose shape is that of another tile waits for the next round
+        tree, text, edits = parsed(source), SourceText(source), Edits(source)
+        found = [_write_shapes(text, node, edits) for node in tree.body if isinstance(node, ast.FunctionDef)]
+        if not any(found):
+            return source
+        source = edits.apply()
+    return source
+
+
+def _write_shapes(text: SourceText, function: ast.FunctionDef, edits: Edits) -> bool:
+    """Write out the shapes in one function's declarations, and return True if there was one to write out."""
+    names, done = _names(function, False), False
+    known: dict[str, tuple[_Definition, ast.Tuple]] = {}
+    wanted: list[ast.expr] = []
+    for one, _ in _definitions(function.body, False, text):
+        shape = _declared_shape(one.value)
+        if isinstance(shape, ast.Name | ast.Attribute):
+            wanted.append(shape)
+        name, extents = (one.name, one.value) if shape is None else (f"{one.name}.shape", shape)
+        plain = isinstance(extents, ast.Tuple) and not any(isinstance(node, ast.Call) for node in walked(extents))
+        if isinstance(extents, ast.Tuple) and plain and len(names.bound[one.name]) == 1:
+            known[name] = one, extents
+    for shape in wanted:
+        if (name := ast.unparse(shape)) in known:
+            definition, extents = known[name]
+            inside = {node.id for node in walked(extents) if isinstance(node, ast.Name)}
+            again = any(definition.covers(place) for other in inside for place, _ in names.bound.get(other, []))
+            if definition.covers(_start(shape)) and not again and not (inside | {definition.name}) & names.elsewhere:
+                edits.replace(*text.span(shape), ast.unparse(extents))
+                done = True
+    return done
+
+
+def _declared_shape(value: ast.expr) -> ast.expr | None:
+    """Return the shape in the declaration of a tile or tensor; None if ``value`` declares neither."""
+    if not isinstance(value, ast.Call) or called(value.func) not in DECLARATIONS:
+        return None
+    return next((one.value for one in value.keywords if one.arg == "shape"), value.args[0] if value.args else None)
+
+
 @dataclass(slots=True)
 class _Definition:
     """One assignment ``name = value`` whose name may be replaced by the value.

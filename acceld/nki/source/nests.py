@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from math import prod
 
+from acceld.editing import Edits
 from acceld.nki.source.affine import Affine
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import Access, Buffer, Item, Loop, Statement
@@ -49,6 +50,16 @@ def first_line(kernel: KernelModule, item: Item) -> int:
             break
         start = kernel.line_start(start - 1)
     return start
+
+
+def remove(kernel: KernelModule, item: Item, edits: Edits) -> None:
+    """Add to ``edits`` the removal of an item and of the comment lines right above it. Other statements on the item's
+    line stay.
+    """
+    edits.delete_lines(item.start, item.end)
+    start, above = kernel.line_start(item.start), first_line(kernel, item)
+    if above < start and not kernel.source[start : item.start].strip():
+        edits.replace(above, start, "")
 
 
 def all_accesses(kernel: KernelModule, name: str) -> list[tuple[Statement, Access]] | None:

@@ -12,7 +12,7 @@ from acceld.editing import Edits, SourceText, lines_of
 from acceld.nki.source.counting import counted_values, with_counted_loops
 from acceld.nki.source.lists import with_stacked_tiles
 from acceld.nki.source.lives import declared_tile, with_own_tiles
-from acceld.nki.source.names import spelled_out
+from acceld.nki.source.names import spelled_out, with_shapes_written_out
 from acceld.nki.source.returns import with_returns_written_out
 from acceld.nki.source.scopes import with_own_names
 from acceld.nki.source.spans import parsed
@@ -30,9 +30,11 @@ def normalized(source: str) -> str:
     return _steps(source)[-1]
 
 
+_SHAPE = re.compile(r"([A-Za-z_]\w*)\.shape\b")
+
 _STEPS = (
     *(with_counted_loops, with_returns_written_out, with_stacked_tiles),
-    *(with_own_names, with_own_tiles, spelled_out),
+    *(with_own_names, with_shapes_written_out, with_own_tiles, spelled_out),
 )
 _STACKED = 3
 """Number of steps after which expressions and lists are written out, and all names are still those of the kernel."""
@@ -120,7 +122,9 @@ class _Lines:
         gone = {at for at in touched if after[at].lstrip().startswith("# ") and _NAME.search(before[at])}
         spelled = {_NAME.findall(before[at])[0] for at in gone}
         self._names = {
-            at: spelled.intersection(_NAME.findall(before[at])) | new.intersection(_NAME.findall(after[at]))
+            at: spelled.intersection(_NAME.findall(before[at]))
+            | new.intersection(_NAME.findall(after[at]))
+            | set(_SHAPE.findall(before[at])).difference(_SHAPE.findall(after[at]))
             for at in touched
         }
         self._places = {

@@ -356,7 +356,7 @@ class SourceReader(ExpressionReader):
                     axis, value = position, value.args[0]
                 shape.append(self.constant(value))
         elif given is not None:
-            shape = list(self.known_shape(given) or ())
+            shape = list(self.known_shape(given) or (None,))
         space = self.text(statement.args["buffer"]).rsplit(".", 1)[-1] if "buffer" in statement.args else "sbuf"
         if statement.op == "shared_constant":
             space = "hbm"

@@ -281,7 +281,7 @@ Item = Loop | Statement
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """One declared tensor or tile. An unknown extent in ``shape`` is None."""
+    """One declared tensor or tile. An unknown extent in ``shape`` is None. Without a known rank, ``shape`` is (None,)."""
 
     name: str
     shape: tuple[int | None, ...]

@@ -433,7 +433,12 @@ class OwnRules(InstructionCheck):
                 "cast the indices to uint16",
             )
         if instruction.attr("elements_per_index", 1) not in (None, *_GATHER_SIZES):
-            self._add("free_size", instruction, f"elements for each index must be one of {_GATHER_SIZES}")
+            self._add(
+                "free_size",
+                instruction,
+                f"elements for each index must be one of {_GATHER_SIZES}",
+                "pass one of them, and gather more often",
+            )
 
     _check_local_scatter = _check_local_gather
 

@@ -149,11 +149,11 @@ def activate2(
             f"activate2 does not have the operations ({pair[0]}, {pair[1]})",
             f"use one of its pairs: {listed}",
         )
-    if isinstance(imm0, Tensor) is not isinstance(imm1, Tensor) and "bypass" not in pair:
+    if isinstance(imm0, Tensor) and isinstance(imm1, Tensor) and imm0.dtype_name != imm1.dtype_name:
         refuse(
-            "operand_type",
-            "imm0 and imm1 of 'activate2' are a number and a tile",
-            "pass two numbers or two tiles",
+            "dtype",
+            f"imm0 of 'activate2' has {imm0.dtype_name}, and imm1 {imm1.dtype_name}",
+            "give both tiles one type, such as nl.float32",
         )
     folds = None if reduce_op is None else alu_op(reduce_op)
     if folds is not None and folds not in FOLDS_OF_ACTIVATE2:

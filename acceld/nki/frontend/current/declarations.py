@@ -17,7 +17,7 @@ from acceld.nki.frontend.current.moves import dma_copy
 from acceld.nki.frontend.current.operands import emit, whole_numbers
 from acceld.nki.frontend.current.state import current_trace
 from acceld.nki.frontend.session import call_site
-from acceld.nki.ir.operations import INTEGER_DTYPES
+from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES
 from acceld.nki.ir.program import Engine, Space
 
 
@@ -53,6 +53,11 @@ def ndarray(
     scope = () if shared else None
     placed = None if address is None else (operator.index(address[0]), operator.index(address[1]))
     made = declare(trace, sizes, dtypes.dtype_name(dtype), kind.space, name=name, scope=scope, address=placed)
+    if placed is not None and kind.space is Space.SBUF and placed[1] % DTYPE_BYTES[made.dtype_name]:
+        trace.notice(
+            f"{made.label} starts at byte {placed[1]}, which is no multiple of the {DTYPE_BYTES[made.dtype_name]} bytes of an "
+            "element: no page of NKI says what the chip does then, and AWS's own library aligns each tile to its elements"
+        )
     if shared:
         trace.shared_tensors.append((made, name))
     if kind.shared:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from acceld.nki.frontend.core.context import refuse, unsupported
+from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.elementwise import operand
 from acceld.nki.frontend.core.names import engine_of
 from acceld.nki.frontend.core.state import current
@@ -353,21 +353,18 @@ def rng(dst: object, engine: object = None, name: str | None = None) -> None:
 
 
 def rand2(dst: object, min: object, max: object, name: str | None = None) -> None:
-    """Set dst to uniform random values in [min, max) (trn3)."""
+    """Set dst to uniform random values in [min, max) (trn3). Each bound is a number, or a tile with one number for each
+    partition.
+    """
     target, trace = destination(dst, "rand2"), current()
-    if isinstance(min, Tensor) or isinstance(max, Tensor):
-        unsupported(
-            "rand2 with a tile as min or max is not simulated",
-            "draw from 0.0 to 1.0, then scale and shift with nisa.tensor_scalar",
-        )
-    low, high = number(min, "min", "rand2"), number(max, "max", "rand2")
+    low, high = scalar(min, "min", "rand2", target), scalar(max, "max", "rand2", target)
     if trace.chip.generation < 4:
         refuse(
             "chip",
             f"{trace.chip.name} has no 'rand2'; NeuronCore-v4 is the first that has it",
             "use nisa.rng or nl.rand",
         )
-    if low >= high:
+    if isinstance(low, float | int) and isinstance(high, float | int) and low >= high:
         refuse("operand_type", f"'rand2' got min {low} and max {high}", "pass a min that is less than max")
     emit("random", Engine.VECTOR, [target], [low, high])
 

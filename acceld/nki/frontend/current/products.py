@@ -11,7 +11,7 @@ from acceld.nki.frontend.core.names import engine_of
 from acceld.nki.frontend.core.products import flat, in_sbuf, notice_wide_transpose
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.core.views import select
+from acceld.nki.frontend.core.views import reshape, select
 from acceld.nki.frontend.current.lifetimes import PRODUCTS_OF_E4M3FN
 from acceld.nki.frontend.current.names import MatmulPerfMode
 from acceld.nki.frontend.current.operands import destination, emit, integers, member, word_of
@@ -185,7 +185,9 @@ def nc_transpose(dst: object, data: object, engine: object = None, name: str | N
     """Set dst[F, P] to data[P, F]. The tensor engine writes to PSUM. The vector engine transposes at most 32 x
     32 elements.
     """
-    target, source = flat(destination(dst, "nc_transpose")), flat(operand(data, "data", "nc_transpose"))
+    tiles = flat(destination(dst, "nc_transpose")), flat(operand(data, "data", "nc_transpose"))
+    # the page of nki.isa: all free axes count as one
+    target, source = (one if one.ndim <= 2 else reshape(one, (one.shape[0], -1)) for one in tiles)
     chosen = engine_of(engine)
     if chosen is Engine.UNKNOWN:
         chosen = Engine.TENSOR if target.space is Space.PSUM else Engine.VECTOR

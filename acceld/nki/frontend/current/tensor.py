@@ -478,6 +478,11 @@ class NkiTensor(methods.Tensor):
             )
         return axis
 
+    def __len__(self) -> int:
+        return refuse(
+            "tile_value", f"{self.label} has no length in nki", "ask for its first extent, as in tile.shape[0]"
+        )
+
     def __bool__(self) -> bool:
         """Return True for a declared tensor, because kernels test arguments for None in this way.
 

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, cast
 
-from acceld.nki.frontend.core import elementwise, language, products, reductions
+import numpy as np
+
+from acceld.nki.frontend.core import elementwise, language, memory, products, reductions
 from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.signatures import checked
 from acceld.nki.frontend.core.state import current
@@ -256,6 +258,26 @@ def _num_programs(axes: object = None) -> object:
     return language.num_programs(cast("Any", axes))
 
 
+def _shared_constant(constant: object, dtype: object = None) -> Tensor:
+    """Return a tensor in HBM with the data of an array or of a ``.npy`` file.
+
+    Raise LegalityError for numbers that are no array, and for an array of a dtype that ``nki`` lacks.
+    """
+    if isinstance(constant, list | tuple | int | float):
+        refuse(
+            "operand_type",
+            f"nl.shared_constant takes an array or the path of a .npy file, not {type(constant).__name__}",
+            "pass np.array(values, dtype=np.float32)",
+        )
+    if dtype is None and isinstance(constant, np.ndarray) and constant.dtype == np.float64:
+        refuse(
+            "dtype",
+            "nl.shared_constant can not store float64, which NKI lacks",
+            "give the array dtype=np.float32",
+        )
+    return memory.shared_constant(constant, dtype)
+
+
 OWN: Mapping[str, Callable[..., Any]] = {
     "var": _var,
     "gather_flattened": _gather_flattened,
@@ -272,6 +294,7 @@ OWN: Mapping[str, Callable[..., Any]] = {
     "softmax": _over_last("softmax", reductions.softmax),
     "all": _over_last("all", language.functions()["all"]),
     "device_print": _device_print,
+    "shared_constant": _shared_constant,
 }
 
 

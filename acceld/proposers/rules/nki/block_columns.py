@@ -24,7 +24,7 @@ from acceld.model import Profile
 from acceld.nki.source.affine import Affine, Symbol
 from acceld.nki.source.building import STEP, comments, emitted, header, read, written
 from acceld.nki.source.effects import understood
-from acceld.nki.source.nests import around, first_line, inside, substance
+from acceld.nki.source.nests import around, first_line, inside, remove, substance
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import indexed, rendered
 from acceld.nki.source.syntax import Access, Item, Loop, Statement, accesses, elements, flatten
@@ -289,7 +289,7 @@ def _moved(kernel: KernelModule, block: _Block, _: Variant) -> str:
     indent = nest.indent
     edits = Edits(kernel.source)
     for item in moving:
-        edits.replace(first_line(kernel, item), kernel.after_line(item.end), "")
+        remove(kernel, item, edits)
     text = (
         f"{indent}{header(kernel, parts)}\n"
         + emitted(kernel, moving, indent + STEP)

@@ -251,7 +251,7 @@ def _grouped(kernel: KernelModule, nest: _Nest, size: int) -> tuple[str, int]:
         if name in made and not inside(buffer.declaration, outer)
     ]
     for declaration in moved:
-        edits.replace(declaration.start - len(declaration.indent), kernel.after_line(declaration.end), "")
+        edits.delete_lines(declaration.start, declaration.end)
     before, block, after = edits.apply_around(kernel.line_start(outer.start), kernel.after_line(outer.end))
     indent = outer.indent + STEP
     head = f"{outer.indent}for {group} in {count}({(inner.trips or 1) // size}):\n"

@@ -12,7 +12,7 @@ from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine
 from acceld.nki.source.building import depends_on, emitted, filled_before, named_inside
-from acceld.nki.source.nests import ELEMENT_BYTES, around, first_line
+from acceld.nki.source.nests import ELEMENT_BYTES, around, first_line, remove
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import partitions, prefix, span
 from acceld.nki.source.syntax import LOADS, Access, Loop, Statement, value_of
@@ -178,7 +178,7 @@ def _hoisted(kernel: KernelModule, repeated: Repeated, _: Variant) -> str:
     moved = emitted(kernel, loop.items, loop.indent, keep={declaration, load}, flat=variables)
     edits.insert(first_line(kernel, loop), moved)
     for statement in (declaration, load):
-        edits.replace(first_line(kernel, statement), kernel.after_line(statement.end), "")
+        remove(kernel, statement, edits)
     return edits.apply()
 
 

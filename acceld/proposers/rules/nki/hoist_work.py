@@ -10,7 +10,7 @@ from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.nki.source.building import emitted
 from acceld.nki.source.invariants import Invariants, invariants
-from acceld.nki.source.nests import first_line, without_element
+from acceld.nki.source.nests import first_line, remove, without_element
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import Access, Item, Loop, Statement, accesses, elements, flatten
 from acceld.proposers.rules.records import Place, Rule, Variant
@@ -98,7 +98,7 @@ def _remove(kernel: KernelModule, items: Sequence[Item], moving: set[Statement],
     for item in items:
         inside = [one for one in flatten([item]) if one.kind != "marker"]
         if inside and moving.issuperset(inside):
-            edits.replace(first_line(kernel, item), kernel.after_line(item.end), "")
+            remove(kernel, item, edits)
         elif isinstance(item, Loop):
             _remove(kernel, item.items, moving, edits)
 

@@ -22,7 +22,7 @@ from acceld.model import Profile
 from acceld.nki.source.building import emitted, read, written
 from acceld.nki.source.effects import parallel, understood, undisturbed
 from acceld.nki.source.matching import one_name
-from acceld.nki.source.nests import all_accesses, around, first_line, has_place, indices_by, inside
+from acceld.nki.source.nests import all_accesses, around, first_line, has_place, indices_by, inside, remove
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import Dim, Item, Loop, Statement
 from acceld.proposers.rules.profiles import spilled
@@ -218,7 +218,7 @@ def _sunk(kernel: KernelModule, one: _Sinking, _: Variant) -> str:
     edits = Edits(kernel.source)
     for declaration in private:
         edits.delete_lines(declaration.start, declaration.end)
-    edits.replace(first_line(kernel, one.producer), kernel.after_line(one.producer.end), "")
+    remove(kernel, one.producer, edits)
     edits.insert(first_line(kernel, first), text)
     return edits.apply()
 

@@ -26,7 +26,7 @@ from acceld.errors import RuleRefused
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine, Symbol
 from acceld.nki.source.building import changed, without_unused_buffers
-from acceld.nki.source.nests import all_accesses, around, first_line
+from acceld.nki.source.nests import all_accesses, around, remove
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import rendered
 from acceld.nki.source.syntax import Access, Item, Statement, below, elements, names_in
@@ -94,7 +94,7 @@ def _swapped(kernel: KernelModule, swap: OperandSwap, reads: Mapping[ast.expr, s
     for node, text in reads.items():
         edits.replace(*kernel.span(node), text)
     for item in _superfluous(swap):
-        edits.replace(first_line(kernel, item), kernel.after_line(item.end), "")
+        remove(kernel, item, edits)
     return without_unused_buffers(edits.apply(), kernel)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from textwrap import dedent
 
 from acceld.editing import Edits, reindent
 from acceld.nki.source.affine import Affine, Symbol
 from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spans import parsed
 from acceld.nki.source.spelling import rendered
-from acceld.nki.source.syntax import Dim, Statement, assigned, elements
+from acceld.nki.source.syntax import Dim, Statement, assigned, elements, uncached_names_in
 from acceld.proposers.rules.nki.column_steps import ColumnSteps
 
 
@@ -102,12 +104,14 @@ def _declare(kernel: KernelModule, steps: ColumnSteps, name: str, factor: int, c
 def _with_fewer_iterations(kernel: KernelModule, steps: ColumnSteps, factor: int, edits: Edits) -> str:
     loop, trips = steps.loop, steps.trips // factor
     assert isinstance(loop.node.iter, ast.Call)
-    if trips > 1:
-        edits.replace(*kernel.span(loop.node.iter.args[0]), kernel.share(loop, factor))
-        return edits.apply()
-    before, text, after = edits.apply_around(kernel.line_start(loop.start), kernel.after_line(loop.end))
-    _, body = text.split("\n", 1)
-    return before + reindent(body, loop.items[0].indent, loop.indent) + after
+    if trips == 1:
+        before, text, after = edits.apply_around(kernel.line_start(loop.start), kernel.after_line(loop.end))
+        _, body = text.split("\n", 1)
+        # a tile's name may still have the loop's variable
+        if all(name.id != loop.variable for name in uncached_names_in(parsed(dedent(body)))):
+            return before + reindent(body, loop.items[0].indent, loop.indent) + after
+    edits.replace(*kernel.span(loop.node.iter.args[0]), kernel.share(loop, factor))
+    return edits.apply()
 
 
 class _Ranges:

@@ -169,7 +169,7 @@ def test_magnitudes_as_great_give_the_second_operand() -> None:
         ("nl.copy(nl.matmul(nl.transpose(x), nl.transpose(y), True))", X @ Y.T),
         ("nl.load_transpose2d(x_in)", X.T),
         ("nl.gather_flattened(x, nl.bitwise_and(i, 15, nl.uint32))", np.take_along_axis(X, I & 15, 1)),
-        ("nl.load(nl.shared_constant(np.arange(8.0).reshape(2, 4)))", np.arange(8.0).reshape(2, 4)),
+        ("nl.load(nl.shared_constant(np.arange(8, dtype=np.float32).reshape(2, 4)))", np.arange(8.0).reshape(2, 4)),
         ("nl.dropout(x, 0.0)", X),
         ("nl.dropout(x, 1.0)", 0 * X),
     ],
@@ -300,6 +300,15 @@ def test_random_numbers_lie_in_their_range_and_follow_their_seed() -> None:
     drawn = ran("nisa.rand2(r, 2.0, 3.0)\nr", chip="trn3")
     assert 2 <= drawn.min() < 2.1
     assert 2.9 < drawn.max() < 3
+    lowest = "low = nl.full((32, 1), 2.0, nl.float32)\nnisa.memset(low[0:16, :], -1.0)\n"
+    drawn = ran(f"{lowest}nisa.rand2(r, low, 3.0)\nr", chip="trn3")
+    assert drawn[:16].min() < 0
+    assert 2 <= drawn[16:].min() < 2.2
+
+
+def test_a_transpose_takes_all_free_axes_as_one() -> None:
+    body = "w = nl.ndarray((32, 2, 12), nl.float32)\nnisa.tensor_copy(w, x)\np = nl.ndarray((24, 32), nl.float32, buffer=nl.psum)"
+    assert np.array_equal(ran(f"{body}\nnisa.nc_transpose(p, w)\nnl.copy(p)"), X.T)
 
 
 def test_the_state_of_random_numbers_is_set_stored_and_drawn_from_as_published() -> None:
