@@ -224,6 +224,13 @@ class _Pass:
                 row = across.turned(turned)
                 row = replace(row, spans=(row.spans[0], Span(Affine(before), count)))
                 row = across.line([row]) if repeats else row
+        if row is None and 0 < before <= PARTITIONS - own and count <= PARTITIONS:
+            place = block.offset + -before * along
+            part = self._part(held, Block(block.tensor, place, ((along, before + own), columns[0])))
+            if isinstance(part, Piece):
+                lying = across.turned(part)
+                row = across.turned(across.kept(replace(lying, spans=(lying.spans[0], Span(Affine(before), own)))))
+                row = across.kept(row) if repeats else row
         if not isinstance(row, Piece):
             return []
         row = across.repeated(row, rows) if repeats else row
