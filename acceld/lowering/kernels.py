@@ -301,7 +301,7 @@ def _memory(
 
 def _coarse(node: Node, views: Sequence[View]) -> Shape:
     """Return the shape of a value in HBM with as few axes as its node and the views that read it allow: none of them
-    steps over the end of an axis.
+    steps over the end of an axis. A large value that they allow to have a single axis keeps its shape.
     """
     kept = [axis for axis, extent in enumerate(node.shape) if extent != 1]
     own = [dense(node.shape), *(view.strides for view in node.views if node.kind in ("elementwise", "reduce"))]
@@ -309,9 +309,9 @@ def _coarse(node: Node, views: Sequence[View]) -> Shape:
     read = (axis for view in views for axis in merged([squeezed(view.shape, view.strides)])[0])
     steps = {1, *(step for _, step in (*merged(written)[0], *read) if step > 0)}
     ends = [node.size, *sorted(steps, reverse=True)]
-    if node.kind == "dot" or any(a % b for a, b in itertools.pairwise(ends)):
-        return node.shape
-    return tuple(a // b for a, b in itertools.pairwise(ends) if a != b) or (1,)
+    found = tuple(a // b for a, b in itertools.pairwise(ends) if a != b)
+    apart = node.kind == "dot" or any(a % b for a, b in itertools.pairwise(ends))
+    return node.shape if apart or (len(found) < 2 and node.size > WIDEST) else found
 
 
 def external(region: Region, memory: HbmPlacement) -> list[Access]:
