@@ -372,6 +372,17 @@ def test_a_lowered_kernel_is_right_and_quick(name: str, api: str) -> None:
     assert found is not None and found <= most_us
 
 
+def reduced_around_an_axis(x: Array) -> Any:
+    return x.sum((1, 3)), x.min((1, 3)), (x * x).sum((0, 1, 3))
+
+
+def test_a_divided_loop_inside_of_a_loop_that_is_divided_has_a_latency() -> None:
+    inputs = [np.ones((9, 1000, 3, 7), np.float32)]
+    source = kernel_of(reduced_around_an_axis, inputs, "nki_legacy")
+    program = trace(source, [TensorSpec((9, 1000, 3, 7), "float32")], api="nki_legacy", chip="trn2")
+    assert timeline(program).latency_us is not None
+
+
 def small_volumes(x: Array, w: Array) -> Any:
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3, 3), axis=(2, 3, 4))
