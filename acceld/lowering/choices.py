@@ -662,8 +662,10 @@ class Choices:
         if not a:
             return ((1, 0),), ((1, 0),)
         # A sum may be computed in any order. The last axis lies on partitions, so the axis that fills most partitions
-        # comes last.
-        order = sorted(range(len(a)), key=lambda at: (block_of(a[at][0]), at))
+        # comes last. Beside an axis of few terms, contiguous terms come first: one transfer reads them in ranges.
+        order = sorted(range(len(a)), key=lambda at: (block_of(a[at][0]), b[at][1] != 1 and not self.sliced, at))
+        if not self.sliced and a[order[-1]][0] <= FEW_TERMS:
+            order.sort(key=lambda at: b[at][1] != 1)
         return tuple(a[at] for at in order), tuple(b[at] for at in order)
 
     @property

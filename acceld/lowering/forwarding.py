@@ -6,12 +6,13 @@ small part of that time.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from acceld.lowering.axes import PARTITIONS
+from acceld.lowering.axes import PARTITIONS, merged
 from acceld.lowering.building import full
 from acceld.lowering.choices import BANK, FLOATS
 from acceld.lowering.graph import dense
@@ -220,9 +221,16 @@ class _Pass:
                 held, Block(block.tensor, place, ((by if count > 1 else along, before + count), (step or 1, own)))
             )
             if isinstance(turned, Piece):
-                row = across.turned(turned, (own, before + count))
+                row = across.turned(turned)
                 row = replace(row, spans=(row.spans[0], Span(Affine(before), count)))
                 row = across.line([row]) if repeats else row
+        if row is None and 0 < before <= PARTITIONS - own and count <= PARTITIONS:
+            place = block.offset + -before * along
+            part = self._part(held, Block(block.tensor, place, ((along, before + own), columns[0])))
+            if isinstance(part, Piece):
+                lying = across.turned(part)
+                row = across.turned(across.kept(replace(lying, spans=(lying.spans[0], Span(Affine(before), own)))))
+                row = across.kept(row) if repeats else row
         if not isinstance(row, Piece):
             return []
         row = across.repeated(row, rows) if repeats else row
@@ -305,9 +313,24 @@ class _Across:
         self.fresh, self.ones = fresh, ones
         self.made: list[Statement] = []
 
-    def turned(self, piece: Piece, shape: tuple[int, int]) -> Piece:
-        """Transpose a piece of an SBUF tile, and return the result in PSUM, which has the shape ``shape``."""
+    def turned(self, piece: Piece) -> Piece:
+        """Transpose a piece of an SBUF tile, and return the result in PSUM."""
+        shape = piece.spans[-1].count or 1, piece.spans[0].count or 1
         return self._product("nc_transpose", shape, piece.tile.dtype, data=piece)
+
+    def kept(self, piece: Piece | Strided) -> Piece:
+        """Copy a piece to a new tile in SBUF, and return the copy."""
+        if isinstance(piece, Strided):
+            shape = piece.partitions, math.prod(count for _, count in piece.pattern)
+        else:
+            shape = piece.spans[0].count or 1, piece.spans[-1].count or 1
+        tile = Tile(self.fresh("moved"), shape, piece.tile.dtype)
+        self.made += [Declaration(tile), Call("tensor_copy", full(tile), (("src", piece),))]
+        return full(tile)
+
+    def beside(self, part: Piece | Strided) -> Piece:
+        """Return a part of a tile with its columns beside each other."""
+        return self.kept(part) if isinstance(part, Strided) else part
 
     def line(self, pieces: Sequence[Piece]) -> Piece:
         """Copy pieces of PSUM tiles with one row each to one row in SBUF, side by side, and return that row."""
@@ -471,6 +494,8 @@ class _Layout:
     step: int
     rows: int
     runs: int
+    moves: bool = False
+    """True if the tensor engine moves elements to and from other partitions than the first ones."""
 
     def part(self, tile: Tile, block: Block, trips: Mapping[str, int]) -> Strided | None:
         """Return the elements of ``block`` in the tile ``tile``.
@@ -522,6 +547,81 @@ class _Layout:
         first = Affine(numbers[0] // self.rows, tuple((name, by // self.rows) for name, by in block.offset.terms))
         every = Span(Affine(), self.rows)
         return [Piece(tile, (every, Span(first + at, 1))) for at in range(count // self.rows)]
+
+    def place(self, block: Block) -> _Place | None:
+        """Return the place of the elements of ``block``; None if they do not lie along two axes of the tile, at a
+        constant place.
+        """
+        axes = merged([tuple((n, by) for by, n in block.pattern[1:] if n > 1)])[0]
+        if not self.moves or len(axes) > 1 or block.offset.terms:
+            return None
+        (step, rows), (count, by) = block.pattern[0], axes[0] if axes else (1, 0)
+        at, whole = block.offset.constant, self.step * self.rows
+        first, column = at // self.step % self.rows, at // whole * self.step + at % self.step
+        rows = rows if step else 1
+        own = [(False, (step, rows), (by, count)), (True, (by, count), (step, rows))]
+        for turned, (down, extent), (along, width) in own if first == 0 or rows * count > 1 else own[1:]:
+            inside = first + extent <= self.rows and (extent == 1 or down == self.step)
+            far = along % whole == 0 and along > 0
+            near = 0 <= along and at % self.step + along * (width - 1) < self.step
+            if inside and width <= PARTITIONS and (width == 1 or far or near):
+                apart = 1 if width == 1 else along // whole * self.step if far else along
+                return _Place(turned, first, extent, column, apart, width)
+        return None
+
+    def cost(self, tile: Tile, touch: _Touch, trips: Mapping[str, int]) -> int | None:
+        """Return the number of instructions that move the elements of a transfer between the tile and another tile; None
+        if no instructions do so.
+        """
+        if not touch.plain:
+            return None
+        if self.part(tile, touch.block, trips) is not None:
+            return 1
+        if not touch.stores and (lines := self.lines(tile, touch.block)):
+            return 2 * len(lines) + 2
+        place = self.place(touch.block) if tile.dtype in FLOATS else None
+        if place is None:
+            return None
+        return 2 if place.turned and not (touch.stores and place.first) else 6 if touch.stores else 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The place of a block's elements in a tile: ``extent`` partitions from partition ``first`` on, and on each of them
+    ``width`` columns from ``column`` on, ``apart`` columns apart. ``turned`` is True if the block has the columns on its
+    partitions.
+    """
+
+    turned: bool
+    first: int
+    extent: int
+    column: int
+    apart: int
+    width: int
+
+    def columns(self, tile: Tile, rows: int) -> Piece | Strided:
+        """Return the place's columns on the first ``rows`` partitions of the tile ``tile``."""
+        if self.apart == 1:
+            return Piece(tile, (Span(Affine(), rows), Span(Affine(self.column), self.width)))
+        return Strided(tile, rows, Affine(self.column), ((self.apart, self.width),))
+
+    def loaded(self, tile: Tile, across: _Across) -> Piece:
+        """Return the elements in a piece that begins on the first partition."""
+        held = across.turned(across.beside(self.columns(tile, self.first + self.extent)))
+        found = Piece(held.tile, (held.spans[0], Span(Affine(self.first), self.extent)))
+        return found if self.turned else across.turned(across.kept(found))
+
+    def store(self, tile: Tile, source: Piece, across: _Across) -> None:
+        """Copy ``source`` to the place. The elements of other partitions stay as they are."""
+        source = replace(source, reshaped=None)
+        if self.first:
+            rows = tile.shape[0]
+            held = across.kept(across.turned(across.beside(self.columns(tile, rows))))
+            part = Piece(held.tile, (held.spans[0], Span(Affine(self.first), self.extent)))
+            across.made.append(Call("tensor_copy", part, (("src", source if self.turned else across.turned(source)),)))
+            across.made.append(Call("tensor_copy", self.columns(tile, rows), (("src", across.turned(held)),)))
+        else:
+            across.made.append(Call("tensor_copy", self.columns(tile, self.extent), (("src", across.turned(source)),)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -609,14 +709,25 @@ def _resident_in(
         if part is not None:
             return [Call("tensor_copy", call.dst, (("src", part),))]
         lines = found.layout.lines(found.tile, block) if block is source else []
-        if not lines:
-            return [call]
+        place = None if lines else found.layout.place(block)
         across, rows = _Across(fresh, ones), block.pattern[0][1]
-        row = across.line([across.turned(one, (1, found.layout.rows)) for one in lines])
-        row = across.repeated(row, rows) if rows > 1 else row
+        if place is not None and block is not source:
+            assert isinstance(source, Piece)
+            place.store(found.tile, source, across)
+            return across.made
+        if place is not None:
+            row = place.loaded(found.tile, across)
+            row = across.kept(row) if rows > 1 and not block.pattern[0][0] else row
+        elif lines:
+            row = across.line([across.turned(one) for one in lines])
+        else:
+            return [call]
+        row = across.repeated(row, rows) if rows > 1 and not block.pattern[0][0] else row
         return [*across.made, Call("tensor_copy", call.dst, (("src", row),))]
 
     body: list[Statement] = [Declaration(one.tile) for one in held.values()]
+    moved = [one for one in held.values() if one.layout.moves and not one.loads]
+    body += [Call("memset", full(one.tile), (("value", 0.0),)) for one in moved]
     for place, statement in enumerate(kernel.body):
         body += [one.transfer(t, to_hbm=False) for t, one in held.items() if one.loads and one.first == place]
         body += rewritten([statement], changed)
@@ -639,28 +750,31 @@ def _resident(
     size = math.prod(tensor.shape)
     leads = Counter(one.block.pattern[0] for one in touched if one.plain and one.block.pattern[0][1] > 1)
     step, rows = max(leads, key=lambda one: (leads[one], one[1]), default=(size, 1))
-    if step <= 0 or size % (step * rows):
-        return None
-    layout = _Layout(step, rows, size // (step * rows))
-    tile = Tile("", (rows, layout.runs * step), tensor.dtype)
-    fits = [
-        one.plain
-        and (
-            layout.part(tile, one.block, trips) is not None or (not one.stores and bool(layout.lines(tile, one.block)))
-        )
-        for one in touched
-    ]
-    inside = [one for one, fit in zip(touched, fits, strict=True) if fit]
-    outside = [one for one, fit in zip(touched, fits, strict=True) if not fit]
-    stores = [one.place for one in inside if one.stores]
-    if not stores or (all(one.stores for one in inside) and not passed):
-        return None
-    first, last = inside[0].place, max(stores)
-    before = [one for one in outside if one.place < first]
-    after = [one for one in outside if one.place > last and not one.stores]
-    if len(before) + len(after) < len(outside) or (outside and sum(one.turns for one in inside) < LEAST_INSIDE):
-        return None
-    return _Resident(tile, layout, first, last, bool(before), bool(after) or returned)
+    layouts = [_Layout(step, rows, size // (step * rows))] if step > 0 and size % (step * rows) == 0 else []
+    axes = [(by, n) for by, n in zip(dense(tensor.shape), tensor.shape, strict=True) if 1 < n <= PARTITIONS]
+    layouts += [_Layout(by, n, size // (by * n), moves=True) for by, n in axes]
+    best: tuple[int, _Resident] | None = None
+    for layout in layouts:
+        tile = Tile("", (layout.rows, layout.runs * layout.step), tensor.dtype)
+        costs = [layout.cost(tile, one, trips) for one in touched]
+        inside = [one for one, cost in zip(touched, costs, strict=True) if cost is not None]
+        outside = [one for one, cost in zip(touched, costs, strict=True) if cost is None]
+        stores = [one.place for one in inside if one.stores]
+        turns = sum(one.stores and not other.stores for one, other in itertools.pairwise(inside))
+        if not stores or (all(one.stores for one in inside) and not passed):
+            continue
+        first, last = inside[0].place, max(stores)
+        before = [one for one in outside if one.place < first]
+        after = [one for one in outside if one.place > last and not one.stores]
+        if len(before) + len(after) < len(outside) or (outside and sum(one.turns for one in inside) < LEAST_INSIDE):
+            continue
+        found = _Resident(tile, layout, first, last, bool(before), bool(after) or returned)
+        if not layout.moves:
+            return found
+        total = sum(cost or 0 for cost in costs)
+        if turns >= LEAST_INSIDE and (best is None or total < best[0]):
+            best = total, found
+    return None if best is None else best[1]
 
 
 def _is_plain(call: Call) -> bool:

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from acceld.lowering.axes import PARTITIONS
+from acceld.lowering.axes import PARTITIONS, merged, squeezed
 from acceld.lowering.building import KernelBuilder
 from acceld.lowering.choices import BYTES, WIDEST, HbmPlacement, Rolled
 from acceld.lowering.engines import balanced
 from acceld.lowering.forwarding import on_chip
-from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, coordinates, overlap, root, whole
+from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, coordinates, dense, overlap, root, whole
 from acceld.lowering.loops import vectorized
 from acceld.lowering.nests import Nest
 from acceld.lowering.regions import (
@@ -249,6 +249,11 @@ def _memory(
     made: list[HbmTensor] = []
     columns = {id(node): column for steps in divided.steps for column in steps.columns() for node in column}
 
+    views: dict[int, list[View]] = {}
+    for node in graph.nodes():
+        for view in node.views:
+            views.setdefault(id(view.node), []).append(view)
+
     def give(node: Node, name: str, shape: Shape) -> HbmTensor:
         first = root(node)
         if id(first) not in tensors:
@@ -290,8 +295,23 @@ def _memory(
                     and not (id(source) in inside and in_place(access, region.layout.columns[id(source)]))
                     and id(source) not in tensors
                 ):
-                    give(source, "held", source.shape)
+                    give(source, "held", _coarse(source, views[id(source)]))
     return HbmPlacement(tensors, starts, targets, _names(graph)), tuple(made), tuple(returned)
+
+
+def _coarse(node: Node, views: Sequence[View]) -> Shape:
+    """Return the shape of a value in HBM with as few axes as its node and the views that read it allow: none of them
+    steps over the end of an axis. A large value that they allow to have a single axis keeps its shape.
+    """
+    kept = [axis for axis, extent in enumerate(node.shape) if extent != 1]
+    own = [dense(node.shape), *(view.strides for view in node.views if node.kind in ("elementwise", "reduce"))]
+    written = [tuple((node.shape[axis], strides[axis]) for axis in kept) for strides in own]
+    read = (axis for view in views for axis in merged([squeezed(view.shape, view.strides)])[0])
+    steps = {1, *(step for _, step in (*merged(written)[0], *read) if step > 0)}
+    ends = [node.size, *sorted(steps, reverse=True)]
+    found = tuple(a // b for a, b in itertools.pairwise(ends) if a != b)
+    apart = node.kind == "dot" or any(a % b for a, b in itertools.pairwise(ends))
+    return node.shape if apart or (len(found) < 2 and node.size > WIDEST) else found
 
 
 def external(region: Region, memory: HbmPlacement) -> list[Access]:

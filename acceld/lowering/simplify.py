@@ -38,7 +38,7 @@ from acceld.lowering.graph import (
     whole,
 )
 from acceld.lowering.instructions import INVERSE
-from acceld.lowering.regions import FEW_ROWS, LONG_ROW, SHORT_ROW, WIDE_ROW
+from acceld.lowering.regions import FEW_ROWS, LONG_ROW, SHORT_ROW, SHORTEST, WIDE_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -1001,13 +1001,25 @@ def _folded_twice(node: Node, uses: Uses) -> View | None:
     """Replace a reduction of many elements into few results by two reductions, so that more partitions have work.
 
     A single reduction would compute each result on one partition. The first of the two reductions has at least 64
-    results. Return None if the reduction has few elements or many results, or can not be divided so.
+    results. If an axis of the results lies in memory outside of few elements that are reduced, as in a norm of channels
+    in groups, the first reduction leaves these elements: its results are then neighbors. Return None if the reduction has
+    few elements or many results, or can not be divided so.
     """
     source = node.views[0]
     kept = len(source.shape) - node.folded
     total = math.prod(source.shape[kept:])
     if node.size > FEW_ROWS or total < LONG_ROW or _from_product(node):
         return None
+    own = [stride for _, stride in squeezed(source.shape[:kept], source.strides[:kept])]
+    inside = [axis for axis in range(node.folded) if source.strides[kept + axis] < min(own, default=0)]
+    outside = [axis for axis in range(node.folded) if axis not in inside]
+    walked = tuple((source.shape[kept + axis], source.strides[kept + axis]) for axis in outside)
+    few = math.prod(source.shape[kept + axis] for axis in inside)
+    if len(merged([walked])[0]) == 1 < few <= SHORTEST:
+        view = _only(source, kept, [*inside, *outside])
+        made = replace(node, args=(view,), shape=view.shape[: kept + len(inside)], dtype=_of_parts(node))
+        first = _cheaper(replace(made, folded=len(outside)), uses, LONG)
+        return whole(replace(node, args=(first,), folded=len(inside)))
     axes = squeezed(source.shape[kept:], source.strides[kept:])
     parts = next((found for count in _parts_of(axes) if (found := prefix(axes, count)) is not None), None)
     if parts is None:

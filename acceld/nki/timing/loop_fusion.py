@@ -271,6 +271,8 @@ class _Divider:
         for one in passed:
             old = self.buffers[one]
             self.buffers[one] = replace(old, shape=(group, *old.shape), partition_axis=old.partition_axis + 1)
+            self.fuser.trips[number] = group
+        self.fuser.trips[loop.id] = loop.trips // group
         self.divided = True
         return replace(loop, trips=loop.trips // group, body=tuple(loops))
 

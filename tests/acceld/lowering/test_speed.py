@@ -335,6 +335,31 @@ def means_of_large_windows(x: Array) -> Any:
     return means, windows(x * x, (4, 4), axis=(2, 3))[:, :, ::5, ::5].max((-1, -2))
 
 
+@within(130, (4, 28, 28, 64))
+def groups_of_a_few_last_channels(x: Array) -> Any:
+    y = x.reshape(4, 28, 28, 8, 8)
+    m = y.mean((1, 2, 4), keepdims=True)
+    v = ((y - m) ** 2).mean((1, 2, 4), keepdims=True)
+    return ((y - m) / np.sqrt(v + 1e-5)).reshape(x.shape)
+
+
+@within(120, (48, 48), (48, 32))
+def a_triangle_solved_for_many_columns(a: Array, b: Array) -> Any:
+    x = np.zeros(b.shape)
+    for i in range(48):
+        x[i] = (b[i] - 0.1 * a[i, :i] @ x[:i]) / (2 + a[i, i] ** 2)
+    return x
+
+
+@within(140, (32, 32))
+def a_triangle_whose_square_is_the_matrix(a: Array) -> Any:
+    s, x = a @ a.T / 32 + np.eye(32), np.zeros((32, 32))
+    for j in range(32):
+        x[j, j] = np.sqrt(s[j, j] - np.sum(x[j, :j] ** 2))
+        x[j + 1 :, j] = (s[j + 1 :, j] - x[j + 1 :, :j] @ x[j, :j]) / x[j, j]
+    return x
+
+
 @pytest.mark.parametrize(("name", "api"), each_in_one_api(CASES))
 def test_a_lowered_kernel_is_right_and_quick(name: str, api: str) -> None:
     function, shapes, most_us = CASES[name]
@@ -345,6 +370,17 @@ def test_a_lowered_kernel_is_right_and_quick(name: str, api: str) -> None:
     specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
     found = timeline(trace(source, specs, api=api, chip="trn2")).latency_us
     assert found is not None and found <= most_us
+
+
+def reduced_around_an_axis(x: Array) -> Any:
+    return x.sum((1, 3)), x.min((1, 3)), (x * x).sum((0, 1, 3))
+
+
+def test_a_divided_loop_inside_of_a_loop_that_is_divided_has_a_latency() -> None:
+    inputs = [np.ones((9, 1000, 3, 7), np.float32)]
+    source = kernel_of(reduced_around_an_axis, inputs, "nki_legacy")
+    program = trace(source, [TensorSpec((9, 1000, 3, 7), "float32")], api="nki_legacy", chip="trn2")
+    assert timeline(program).latency_us is not None
 
 
 def small_volumes(x: Array, w: Array) -> Any:
@@ -361,6 +397,21 @@ def test_taps_of_few_channels_lie_on_partitions_beside_each_other() -> None:
     specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
     found = timeline(trace(source, specs, api="nki", chip="trn2")).latency_us
     assert found is not None and found <= 90
+
+
+def every_third_window(x: Array, w: Array) -> Any:
+    windows = np.lib.stride_tricks.sliding_window_view(x, (7, 7), axis=(2, 3))[:, :, ::3, ::3]
+    return np.einsum("nchwij,ocij->nohw", windows, w)
+
+
+def test_taps_beside_each_other_in_memory_are_read_in_ranges() -> None:
+    generator = np.random.default_rng(0)
+    inputs = [generator.standard_normal(shape).astype(np.float32) for shape in ((2, 3, 48, 48), (16, 3, 7, 7))]
+    source = kernel_of(every_third_window, inputs, "nki")
+    right(every_third_window, source, inputs, 1e-5)
+    specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
+    found = timeline(trace(source, specs, api="nki", chip="trn2")).latency_us
+    assert found is not None and found <= 60
 
 
 def patches_of_an_image(x: Array, w: Array) -> Any:
