@@ -32,9 +32,8 @@ from acceld.nki.source.normal import as_before
 from acceld.nki.source.written_out import written_out
 from acceld.nki.verify.verifier import verify
 from acceld.proposers.rules.proposer import moves
-from acceld.workloads import ArraySpec
+from acceld.workloads import ArraySpec, Workload
 from acceld.workloads.discovery import find_workloads
-from acceld.workloads.loading import Workload
 
 AS_WRITTEN, WRITTEN_OUT, PORTED = "as written", "written out", "ported"
 """The forms of a workload's kernel."""

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from rich.style import Style
-from textual._compositor import Compositor
 from textual.pilot import Pilot
 from textual.widgets import Footer, Input, Static, TextArea
 from textual.widgets._footer import FooterKey
@@ -75,20 +74,6 @@ def still(monkeypatch: pytest.MonkeyPatch) -> None:
     # The made-up run's work: 33.1 % of peak at its baseline's 812 us.
     roof = Roof(flops=5.38e9, hbm_bytes=1.8e7, flops_per_s=2e13, bytes_per_s=4e11)
     monkeypatch.setattr("acceld.tui.session._roof", lambda *of_a_run: roof)
-
-
-@pytest.fixture(autouse=True)
-def drawn_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw a screen only where its picture is taken. A third of the time of these tests was drawing for no terminal."""
-    draw = Compositor.render_update
-
-    def drawn(compositor: Compositor, full: bool = False, **options: Any) -> Any:
-        if full:
-            return draw(compositor, full, **options)
-        compositor._dirty_regions.clear()
-        return None
-
-    monkeypatch.setattr(Compositor, "render_update", drawn)
 
 
 def console(**more: Any) -> ConsoleApp:

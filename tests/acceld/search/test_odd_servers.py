@@ -219,7 +219,7 @@ def prompts_usd(server: ScriptedServer) -> float:
 
 async def ended(store: Store, case: Case, api: Api) -> tuple[Run, ScriptedServer]:
     """Return the record of a small run against a server with this fault, and the server."""
-    run, server, settings = await new_run(store, plans=2, iterations=2, patience=0), ScriptedServer(), {}
+    run, server, settings = await new_run(store, plans=2, iterations=2, patience=0), ScriptedServer(), dict[str, Any]()
 
     def answer(body: dict[str, Any]) -> Reply:
         good = Reply(PLAN if is_plan(body) else written(99.0 - len(server.seen)))
