@@ -10,7 +10,7 @@ from typing import Any
 from acceld import figures
 from acceld.cli.output import print_pairs, say
 from acceld.gains import Verdict
-from acceld.model import OWN_ORACLE, Source
+from acceld.model import OWN_ORACLE, RunState, Source
 from acceld.proposers.rules.records import reason_at
 from acceld.report.endings import applying, deciding, is_written_out, next_steps, why
 from acceld.roofline import peak_source
@@ -53,7 +53,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
         + (f"  {figures.brief_gain(win['speedup'], win['verdict'])}" if win["speedup"] else "")
         for win in result["wins"]
     ]
-    lost = why(result)
+    lost, ended = why(result), RunState(result["state"]).ended
     printed = f"acceld best r{result['run']} prints it" if result["best"] is not None else "—"
     pairs = [
         ("run", f"r{result['run']} {result['state']}" + (f": {result['message']}" if result["message"] else "")),
@@ -87,7 +87,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
                 result["baseline"],
             ),
         ),
-        ("rewrites", "\n".join(wins) or ("nothing was faster" if result["baseline_latency_us"] else "—")),
+        ("rewrites", "\n".join(wins) or ("nothing was faster" if ended and result["baseline_latency_us"] else "—")),
         *([("only for", _SHAPES_ALONE)] if is_written_out(result) else []),
         *([("notes", "\n".join(result["notes"]))] if result.get("notes") else []),
         *([("to measure", one)] if (one := deciding(result)) else []),

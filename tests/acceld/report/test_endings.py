@@ -201,3 +201,9 @@ def test_the_kernel_of_a_formula_is_offered_as_a_new_file(
     print_outcome(TIED | change | {"workload_folder": str(folder)}, None, str(tmp_path / "acceld.db"))
     said = capsys.readouterr().err
     assert "acceld apply r7 -o NEW.py" in said and "FILE" not in said
+
+
+@pytest.mark.parametrize("state", ["running", "finished"])
+def test_only_a_run_that_has_ended_says_that_nothing_was_faster(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    print_outcome(TIED | SAME | {"counts": NONE, "state": state}, None, "acceld.db")
+    assert ("nothing was faster" in capsys.readouterr().out) == (state == "finished")
