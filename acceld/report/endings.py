@@ -27,6 +27,15 @@ def why(result: Mapping[str, Any]) -> str:
     """Return the reason why an ended run has no win; "" if the run has a win, or has not ended."""
     if result["improved"] or not RunState(result["state"]).ended:
         return ""
+    if result["state"] != RunState.FAILED:
+        return _reason(result)
+    if result["baseline_status"]:
+        return f"the run failed before its end; until then: {_reason(result)}"
+    return "the run failed before it judged the kernel that it began with"
+
+
+def _reason(result: Mapping[str, Any]) -> str:
+    """Return the reason why the evaluations of a run have no win."""
     counts = {status: count for status, count in result["counts"].items() if count}
     tried, passed = sum(counts.values()), counts.get("passed", 0)
     if result["baseline_latency_us"] is None and result.get("bound_before") == DATA_DEPENDENT:
@@ -124,10 +133,12 @@ def next_steps(result: Mapping[str, Any], database: str) -> Iterator[tuple[str, 
     """Yield (command, description) for what may help after a run without a win. ``database`` is the history."""
     run, best, baseline = f"r{result['run']}", result["best"], result["baseline"]
     models = PROPOSERS[result["proposer"]].uses_models
+    if result["state"] == RunState.FAILED:
+        yield f"acceld resume {run}", "go on with the run, when what it failed for is mended"
     if result["baseline_latency_us"] is None:
         if result.get("bound_before") == DATA_DEPENDENT:
             yield f"acceld show c{baseline}", "the kernel's busy times, each for one trip of such a loop"
-        elif baseline is not None:
+        elif result["baseline_status"]:
             yield f"acceld show c{baseline}", "the kernel's failure, with its line and what to do"
         return
     tied = best is not None and best != baseline

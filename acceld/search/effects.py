@@ -25,7 +25,7 @@ _CALL = re.compile(r"\.([A-Za-z_]\w*)|\b([A-Za-z_]\w*)(?=\()")
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a rewrite changed from the slow kernel to the fast one."""
+    """The change of a rewrite from the slow kernel to the fast one, as marks that can be compared."""
 
     change: str
     """Change class of the plan."""

@@ -152,6 +152,9 @@ class RunOutcome:
     failing: str = ""
     """The failure, with its remedy, that every candidate of the run has; empty if some passed, or if failures differ."""
 
+    baseline_status: str = ""
+    """Status of the kernel that the run began with; empty if that kernel was not evaluated."""
+
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON-able data."""
         return asdict(self) | {"counts": dict(self.counts)}
@@ -246,6 +249,7 @@ def outcome(
         uncounted=_uncounted(candidates, best),
         notes=_new_notes(base.profile, end.profile),
         failing=_failing(candidates),
+        baseline_status=before.status.value if before else "",
     )
 
 

@@ -11,6 +11,7 @@ from acceld.errors import StoreError
 from acceld.events import (
     BeamSelected,
     BestChanged,
+    CandidateQueued,
     EventData,
     IterationStarted,
     Notice,
@@ -78,6 +79,7 @@ def register_workload(tx: Transaction, name: str, definition: Mapping[str, Any])
 def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "", exit_code: int = 0) -> None:
     """Write a run's state. Repeating the present state and message changes nothing.
 
+    The evaluations that the end of a run cut off wait again, as after a restart of the daemon.
     ``exit_code`` is the exit code of commands that wait for the run, if the run failed or paused itself. A failure
     without an exit code gets 1. Raise NotFoundError if there is no such run.
     """
@@ -90,6 +92,11 @@ def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "",
     if state is RunState.RUNNING and row["started_at"] is None:
         values["started_at"] = tx.at
     tx.update("runs", run, **values)
+    if state.ended:
+        cut = tx.execute("SELECT id FROM candidates WHERE run = ? AND state = 'running'", (run,)).fetchall()
+        for row in cut:
+            tx.update("candidates", row["id"], state="queued", device="")
+            tx.event(CandidateQueued(candidate=row["id"]), run)
     tx.event(RunStateChanged(state=state, message=message), run)
 
 

@@ -13,13 +13,21 @@ import pytest
 
 from acceld.cli.kernels import stored_kernel
 from acceld.errors import StoreError
-from acceld.events import BestChanged, EventKind, Notice
+from acceld.events import BestChanged, CandidateQueued, EventKind, Notice
 from acceld.model import Attempt, Candidate, Gate, Kernel, Plan, RunSpec, RunState
 from acceld.store import maintenance
 from acceld.store.changes.calls import begin_call, call_sent, end_call
 from acceld.store.changes.insights import change_insight, credit_plan, write_insight
-from acceld.store.changes.runs import create_run, recover_runs, select_beam, set_best, start_iteration, write_notice
-from acceld.store.changes.tree import write_attempt, write_candidate, write_plan
+from acceld.store.changes.runs import (
+    create_run,
+    recover_runs,
+    select_beam,
+    set_best,
+    set_run_state,
+    start_iteration,
+    write_notice,
+)
+from acceld.store.changes.tree import mark_started, write_attempt, write_candidate, write_plan
 from acceld.store.database import Store
 from acceld.store.reads import listing
 from acceld.store.reads.records import (
@@ -258,6 +266,18 @@ async def test_totals_agree_with_the_rows_they_count(store: Store) -> None:
     assert row["statuses"] == {"passed": 1, "compile_error": 1}
     assert (row["wins"], row["no_code"], row["llm_calls"]) == (1, 1, 1)
     assert (row["speedup"], row["improved"]) == (2.0, True)
+
+
+async def test_an_evaluation_that_the_end_of_a_run_cuts_off_is_not_shown_as_running(store: Store) -> None:
+    run, baseline = await records.begin(store)
+    await store.change(start_iteration, run.id, 1, [baseline.id])
+    cut, done = [await records.child_of(store, baseline, number) for number in range(2)]
+    await records.evaluate(store, done, records.passed(90.0))
+    await store.change(mark_started, cut.id, "cpu:0")
+    await store.change(set_run_state, run.id, RunState.FAILED, "the reference failed")
+    states = [(await store.read(listing.candidate_row, one.id))["state"] for one in (cut, done)]
+    assert states == ["queued", "done"]
+    assert CandidateQueued(cut.id) in [event.data for event in await store.read(load_events)][-2:]
 
 
 async def test_a_stored_gain_has_the_band_of_the_two_kernels(store: Store) -> None:

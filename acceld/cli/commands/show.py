@@ -12,7 +12,7 @@ from acceld.cli.connect import History, reading, run_named
 from acceld.cli.outcome import print_outcome
 from acceld.cli.output import print_json, print_pairs, print_table
 from acceld.errors import UsageError
-from acceld.model import Source
+from acceld.model import RunState, Source
 from acceld.roofline import peak_source
 
 
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
             print_json(found)
         elif kind == "r":
             print_outcome(found, None, str(history.database), listed=True)
-            _candidates(history, number)
+            _candidates(history, number, ended=RunState(found["state"]).ended)
         elif kind == "i":
             _insight(found)
         else:
@@ -55,12 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _candidates(history: History, run: int) -> None:
+def _candidates(history: History, run: int, *, ended: bool) -> None:
     rows = [
         (
             f"c{one['id']}",
             str(one["iteration"]),
-            figures.status(one["status"]) if one["status"] else one["state"],
+            figures.status(one["status"]) if one["status"] else "not evaluated" if ended else one["state"],
             figures.brief_latency(one["latency_us"], one["source"]),
             figures.brief_gain(one["speedup"], one["verdict"]),
             f"{one['title'] or 'baseline'}{figures.crossed(one['partner'])}",

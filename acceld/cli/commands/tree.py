@@ -111,7 +111,7 @@ def _print(
 
 
 def _line(node: dict[str, Any], kept: set[int], best: int | None, source: str) -> str:
-    status = figures.status(node["status"]) if node["status"] else "· waiting"
+    status = figures.status(node["status"]) if node["status"] else "· not evaluated"
     parts = [f"c{node['candidate']}", status]
     if node["latency_us"] is not None:
         parts += [

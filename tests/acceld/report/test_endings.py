@@ -53,10 +53,12 @@ TIED: dict[str, Any] = {
     "best": 3,
     "elapsed_s": 3.0,
     "has_reference": True,
+    "baseline_status": "passed",
 }
 NONE = {str(status): 0 for status in Status}
 ONE_REFUSED = {"counts": NONE, "refusals": [REFUSED[0] | {"count": 1}]}
 SAME = {"best": 1, "best_latency_us": 100.0, "speedup": 1.0}
+FAILED = SAME | {"state": "failed", "message": "reference.py:5: forward raised ValueError", "counts": NONE}
 ENDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a tie by predictions": ({}, "1.11x is a tie: the errors of the two predictions allow ±28 %", "--on device"),
     "a likely gain": (
@@ -104,10 +106,16 @@ ENDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
         "acceld show c1",
     ),
     "a failed baseline": (
-        {"baseline_latency_us": None, "best": None, "speedup": None, "best_latency_us": None, "counts": NONE},
+        FAILED | {"baseline_latency_us": None, "baseline_status": "incorrect_numerical"},
         "did not pass",
         "acceld show c1",
     ),
+    "a run that failed at its first kernel": (
+        FAILED | {"baseline_latency_us": None, "baseline_status": ""},
+        "the run failed before it judged the kernel that it began with",
+        "acceld resume r7",
+    ),
+    "a run that failed later": (FAILED, "before its end; until then: every place that", "acceld resume r7"),
 }
 
 
@@ -123,6 +131,11 @@ def test_every_ending_without_a_win_has_a_reason_and_a_next_step(
     label = "not certain" if result["verdict"] == "likely" else "no win"
     assert f"{label:<15}{why(result)}" in printed.out
     assert step in printed.err and "the best kernel's checks" not in printed.err
+
+
+def test_a_kernel_that_was_not_judged_has_no_failure_to_show() -> None:
+    shown = [command for command, _ in next_steps(TIED | ENDINGS["a run that failed at its first kernel"][0], "a.db")]
+    assert shown == ["acceld resume r7"]
 
 
 def test_the_reasons_of_the_rules_are_shown_when_they_are_the_result(capsys: pytest.CaptureFixture[str]) -> None:
