@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import convert
+
 from acceld import config
 from acceld.errors import UsageError
 from acceld.kernel_files import api_of_file, is_reference, load_kernel, no_kernel, syntax_error
-from acceld.model import Evaluation, Gate, Kernel
+from acceld.model import Evaluation, Gate, Kernel, Profile
 from acceld.targets import SIMULATOR, Choice, choose, default_choice
 from acceld.workloads import Workload, load_workload, workload
 
@@ -114,6 +116,12 @@ def stored_kernel(candidate: Mapping[str, Any]) -> Kernel:
         closure=candidate["closure"],
         trusted=candidate["trusted"],
     )
+
+
+def stored_profile(candidate: Mapping[str, Any]) -> Profile | None:
+    """Return a stored candidate's profile; None if the candidate has none."""
+    record = candidate["evaluation_record"]
+    return convert(record["profile"], Profile) if record and record["profile"] else None
 
 
 def plain(kernel: Kernel) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from acceld.errors import UsageError, no_file
 from acceld.gains import Gain, Verdict, gain
-from acceld.model import Profile, RunState, Source
+from acceld.model import Profile, RunState
 from acceld.workloads import DeclaredWork, Workload
 
 FORM = "a suite is TOML: a name, and a [[kernel]] with a workload for each kernel"
@@ -281,34 +281,16 @@ def geometric_mean(values: Sequence[float]) -> Mean | None:
     return Mean(math.exp(sum(logs) / len(logs)), math.exp(low), math.exp(high), len(logs))
 
 
-def suite_gain(first: Mapping[str, Any], last: Mapping[str, Any]) -> Gain | None:
-    """Return the gain of a suite's kernel over all its runs: its best kernel in the last run against its first kernel
-    in the first run.
+def suite_gain(outcome: Mapping[str, Any], before: Profile | None, after: Profile | None) -> Gain | None:
+    """Return the gain of a suite's kernel over all its runs: of ``after``, the profile of the best kernel of the last run,
+    over ``before``, the profile of the first run's first kernel.
 
-    ``first`` and ``last`` are the outcomes of the two runs. Return None if one of the two kernels has no latency. The
-    uncertainty band of a prediction within one run does not hold over several runs.
+    If both are None, there was one run only, and the gain is that of its ``outcome``. Return None without a latency.
     """
-
-    if first is last:
-        ratio = first["speedup"]
-        return ratio and Gain(ratio, first["improved"] or None, first["tie_band"], first["tie_reason"])
-
-    def profile(outcome: Mapping[str, Any], of: str, latency: str) -> Profile:
-        details: dict[str, Any] = {"prediction": {"starts_us": outcome[f"{of}starts_us"]}}
-        if outcome["source"] == Source.MEASURED and outcome["tie_band"] is not None:
-            details = {"tie_percent": outcome["tie_band"]}
-        return Profile(
-            Source(outcome["source"]),
-            outcome["chip"],
-            outcome["api"],
-            outcome[latency],
-            outcome["method"],
-            model=outcome["model"],
-            interval_percent=outcome[f"{of}interval_percent"],
-            details=details,
-        )
-
-    return gain(profile(first, "baseline_", "baseline_latency_us"), profile(last, "", "best_latency_us"))
+    if before is None and after is None:
+        ratio = outcome["speedup"]
+        return ratio and Gain(ratio, outcome["improved"] or None, outcome["tie_band"], outcome["tie_reason"])
+    return gain(before, after)
 
 
 @dataclass(frozen=True, slots=True)

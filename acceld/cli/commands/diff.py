@@ -8,15 +8,13 @@ import re
 import sys
 from typing import Any
 
-from msgspec import convert
-
 from acceld import figures
 from acceld.cli.arguments import add_json, number_of
 from acceld.cli.connect import History, reading, run_number
+from acceld.cli.kernels import stored_profile
 from acceld.cli.output import print_json
 from acceld.errors import UsageError
 from acceld.gains import gain, paired_speedup
-from acceld.model import Profile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,14 +68,9 @@ def _change(old: dict[str, Any], new: dict[str, Any]) -> str:
     """Return the speed-up from the old candidate to the new one, with ``likely`` or ``tie`` if it is not
     certain.
     """
-    before, after = ((one["sha256"], _profile(one)) for one in (old, new))
+    before, after = ((one["sha256"], stored_profile(one)) for one in (old, new))
     found = gain(before[1], after[1], paired_speedup((after, before)))
     return "" if found is None else figures.gained(found.ratio, found.verdict(new["source"]), reason=found.reason)
-
-
-def _profile(one: dict[str, Any]) -> Profile | None:
-    record = one["evaluation_record"]
-    return convert(record["profile"], Profile) if record and record["profile"] else None
 
 
 def _other(history: History, new: dict[str, Any], against: str) -> dict[str, Any]:

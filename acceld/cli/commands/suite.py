@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from acceld import config, figures
 from acceld.cli.arguments import CONFIGURED, add_json, add_target
+from acceld.cli.kernels import stored_profile
 from acceld.cli.output import print_json, print_table, say, write_file
 from acceld.errors import AcceldError, UsageError
 from acceld.events import RunStateChanged, event_of
@@ -104,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
                 waiting.remove(label)
                 say(f"{label}: r{number} {outcome['state']}: {notes[label]}")
                 continue
-            so_far = _row(label, rows.get(label, []), done[label], None, "")
+            so_far = _row(client, label, rows.get(label, []), done[label], None, "")
             gained = figures.gained(so_far.speedup, so_far.verdict, so_far.tie_band, so_far.tie_reason)
             goes_on = "" if RunState(outcome["state"]).ended else ", not finished"
             say(f"{label}: {gained} in {figures.elapsed(so_far.elapsed_s)} (r{number}{goes_on})")
@@ -115,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
             notes[name] = f"r{unfinished} is not finished: the same command goes on with more --hours"
     competitors = _competitors(client, suite, arguments) if arguments.competitors else {}
     found = [
-        _row(label, rows.get(label, []), done.get(label, []), competitors.get(label), notes.get(label, ""))
+        _row(client, label, rows.get(label, []), done.get(label, []), competitors.get(label), notes.get(label, ""))
         for label in entries
     ]
     step = step_gain({row.workload: row for row in found}, entries)
@@ -321,6 +322,7 @@ def _competitors(client: Client, suite: Suite, arguments: argparse.Namespace) ->
 
 
 def _row(
+    client: Client,
     label: str,
     outcomes: Sequence[Mapping[str, Any]],
     slices: Sequence[Slice],
@@ -336,7 +338,11 @@ def _row(
         runs = tuple(dict.fromkeys(one.run for one in slices))
         return Row(label, None, None, None, None, spent_s, runs, theirs, reported or "not begun")
     first, last = outcomes[0], outcomes[-1]
-    found = suite_gain(first, last)
+    before = after = None
+    if first is not last:
+        ends = (first["baseline"], last["best"])
+        before, after = (stored_profile(client.get(f"/v1/candidates/{number}")) for number in ends)
+    found = suite_gain(first, before, after)
     return Row(
         label,
         first["baseline_latency_us"],

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from acceld.errors import UsageError
-from acceld.model import RunState
+from acceld.gains import TWO_MODELS, gain, simulated_band
+from acceld.model import Profile, RunState, Source
 from acceld.search.suites import (
     Entry,
     Row,
@@ -136,35 +137,24 @@ def test_figures_of_two_suites_are_compared_where_both_have_them() -> None:
     assert compared(one, figures_of("two", [Row("a", 4.0, 1.0, None, None, 1.0, ())])) == [("a", 2.0, 1.0)]
 
 
-def ended(baseline_us: float, best_us: float, **other: object) -> dict[str, object]:
-    """Return the part of a run's outcome that a suite judges."""
-    known = {"source": "simulated", "chip": "trn1", "api": "nki", "method": "m", "model": "9", "tie_band": 34.0}
-    intervals = {"baseline_interval_percent": 15.0, "interval_percent": 15.0, "improved": False, "tie_reason": ""}
-    latencies = {"baseline_latency_us": baseline_us, "best_latency_us": best_us, "speedup": baseline_us / best_us}
-    starts = {"baseline_starts_us": None, "starts_us": None}
-    return {**known, **intervals, **latencies, **starts, **other}
+def predicted(latency_us: float, busy_us: float, model: str = "9") -> Profile:
+    """Return the profile of a kernel on trn2 whose vector engine is busy for ``busy_us``."""
+    made = Profile(Source.SIMULATED, "trn2", "nki", latency_us, "m", model=model, interval_percent=15.0)
+    return replace(made, engines_us={"vector": busy_us}, counters={"instruction_count": busy_us})
 
 
-def test_an_entry_is_a_win_only_beyond_the_tie_and_of_one_model() -> None:
-    first, second = ended(100.0, 89.0), ended(89.0, 70.0)
-    tied, won = suite_gain(first, first), suite_gain(first, second)
-    assert tied is not None and (tied.improved, tied.band_percent) == (False, 34.0)
-    assert won is not None and won.improved and won.ratio == 100 / 70
-    narrow = suite_gain(first | {"tie_band": 17.0}, second | {"tie_band": 17.0})
-    assert narrow is not None and narrow.band_percent == 34.0, "a band of one run holds for that run"
-    for other, why in (({"model": "10"}, "two performance models"), ({"interval_percent": None}, "unvalidated")):
-        found = suite_gain(first, second | other)
-        assert found is not None and (found.improved, found.reason) == (False, why)
-    without = {"baseline_interval_percent": None, "interval_percent": None, "baseline_starts_us": 200.0}
-    for starts_us, improved in ((100.0, True), (180.0, False)):
-        found = suite_gain(first | without, second | without | {"starts_us": starts_us})
-        assert found is not None and found.improved is improved, "a win however long transfers take to start"
-    alone = first | without | {"improved": True, "tie_band": 17.0}
-    found = suite_gain(alone, alone)
-    assert found is not None and found.improved, "one run is judged as the run is"
-    measured = ended(100.0, 97.0, source="measured", model="", improved=True, tie_band=1.0)
-    found = suite_gain(measured, measured)
-    assert found is not None and found.improved
+def test_an_entry_is_judged_over_all_its_runs_as_its_first_and_last_kernel_are() -> None:
+    before, after = predicted(100.0, 90.0), predicted(70.0, 50.0)
+    tied = {"speedup": 1.12, "improved": False, "tie_band": 34.0, "tie_reason": ""}
+    over_all, within_one = suite_gain(tied, before, after), suite_gain(tied, None, None)
+    assert over_all == gain(before, after) and over_all is not None
+    assert over_all.improved and over_all.band_percent == simulated_band(before, after) < 34.0, "the kernel works less"
+    assert within_one is not None and (within_one.ratio, within_one.improved) == (1.12, False), (
+        "as the run judged itself"
+    )
+    other = suite_gain(tied, before, predicted(70.0, 50.0, model="10"))
+    assert other is not None and (other.improved, other.reason) == (False, TWO_MODELS)
+    assert suite_gain({"speedup": None}, None, None) is None
 
 
 def test_time_goes_by_share_and_by_what_is_left_to_attain(tmp_path: Path) -> None:
