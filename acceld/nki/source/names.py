@@ -168,7 +168,7 @@ def _spell(text: SourceText, function: ast.FunctionDef, edits: Edits, known: set
         done = True
         for definition in found:
             _comment_out(text, definition.node, edits)
-        for use, around in names.used[name]:
+        for use, around in names.used.get(name, ()):
             definition = next(one for one in found if one.covers(_start(use)))
             written = ast.unparse(definition.value)
             plain = isinstance(around, PLAIN_PLACES) or not isinstance(definition.value, ast.BinOp | ast.UnaryOp)
@@ -328,9 +328,12 @@ def _is_part(part: ast.expr, indices: frozenset[str]) -> bool:
 
 
 def _is_replaceable(name: str, found: Sequence[_Definition], names: _Function) -> bool:
-    """Tell whether every use of a name can be replaced by its value. ``found`` has all assignments to the name."""
+    """Tell whether every use of a name can be replaced by its value. ``found`` has all assignments to the name.
+
+    A name without a use can be replaced too: its assignment does nothing.
+    """
     uses = names.used.get(name, [])
-    if not uses or name in names.elsewhere or name in names.parameters or len(names.bound[name]) != len(found):
+    if name in names.elsewhere or name in names.parameters or len(names.bound[name]) != len(found):
         return False
     if not all(sum(one.covers(_start(use)) for one in found) == 1 for use, _ in uses):
         return False

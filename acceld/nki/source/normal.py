@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Collection
 from difflib import SequenceMatcher
 from itertools import pairwise
@@ -121,6 +122,8 @@ class _Lines:
         self._new = new
         gone = {at for at in touched if after[at].lstrip().startswith("# ") and _NAME.search(before[at])}
         spelled = {_NAME.findall(before[at])[0] for at in gone}
+        self._used = {name for name, count in Counter(_NAME.findall(original)).items() if count > 1} & spelled
+        """Names of views and indices that the original kernel uses."""
         self._names = {
             at: spelled.intersection(_NAME.findall(before[at]))
             | new.intersection(_NAME.findall(after[at]))
@@ -141,7 +144,8 @@ class _Lines:
         """Return the rewritten kernel with some original lines: those that the rewrite kept and in which normalization
         replaced or made only names in ``back``.
 
-        Return None if that kernel has another normal form than the rewritten kernel.
+        Return None if that kernel has another normal form than the rewritten kernel, or if the kernel would assign a name
+        that the original uses and the rewritten kernel does not.
         """
         olds = {at: old for at, old in self._places.items() if self._names[old] <= set(back)}
         counted = {name: self._counted[name] for name in self._counted.keys() & back}
@@ -158,4 +162,8 @@ class _Lines:
             return "; ".join(dict.fromkeys(line.rstrip("\n").split("; "))) + "\n" * line.endswith("\n")
 
         text = "".join(line_of(at, line) for at, line in enumerate(self._lines))
+        if back := self._used.intersection(back):
+            count = Counter(_NAME.findall(text))
+            if any(count[name] == 1 for name in back):
+                return None  # the rewrite used the value, so the name would do nothing
         return text if normalized(text) == self._wanted else None

@@ -166,3 +166,12 @@ def test_names_of_a_files_integers_count_as_numbers() -> None:
     assert digest(spelled_out(rows)) == digest(rows)
     twice = "ROWS = 64\n" + rows
     assert "# first" not in spelled_out(twice), "a name that is assigned twice may change"
+
+
+def test_a_view_that_nothing_uses_is_no_statement() -> None:
+    idle = KERNEL.replace(
+        "        first = 256 * block\n", "        first = 256 * block\n        idle = tile[0:128, 0:64]\n"
+    )
+    assert idle != KERNEL
+    assert "        # idle = tile[0:128, 0:64]\n" in spelled_out(idle)
+    assert as_before(idle, spelled_out(idle)) == idle
