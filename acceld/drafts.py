@@ -207,8 +207,9 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
 
 
 def _surprises(raw: Mapping[str, Any], arguments: Sequence[DraftArgument], unread: Sequence[str]) -> Iterator[str]:
-    """Yield a note on each thing that acceld does with a reference and its author may not expect. ``raw`` is the
-    answer of the process that called the reference.
+    """Yield a note on each way in which acceld treats the reference that its author may not expect.
+
+    ``raw`` is the answer of the process that called the reference.
     """
     for name in unread:
         yield f"forward does not use {name}, so a kernel may ignore it; leave {name} out, or use it"
@@ -279,7 +280,7 @@ def _answered(path: Path, start: Child, *, doing: str, request: str = "", hint: 
 
 
 def _on_chip(dtype: str) -> str:
-    """Return the dtype of kernels for a numpy dtype: of 32 bits in place of 64, which no engine has."""
+    """Return the dtype that kernels use for a numpy dtype: 32 bits in place of 64, because no engine has 64 bits."""
     return {"float64": "float32", "int64": "int32", "uint64": "uint32"}.get(dtype, dtype)
 
 
@@ -499,10 +500,10 @@ def _noted(text: str, note: str) -> str:
 
 
 def _distribution_lines(argument: DraftArgument, *, drawn: bool, unread: bool) -> list[str]:
-    """Return the lines of a workload.toml that say how an array is drawn where the reference's ``get_inputs`` is not
-    used.
+    """Return the lines of a workload.toml that say how an array is drawn where ``get_inputs`` is not called.
 
-    These are the other shapes. If the reference has no ``get_inputs`` (``drawn``), the lines apply to every shape.
+    The lines hold at the workload's other shapes. If the reference has no ``get_inputs`` (``drawn``), they hold at
+    every shape.
     """
     what, how = "", ""
     if argument.is_mask:

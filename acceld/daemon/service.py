@@ -418,7 +418,7 @@ class Daemon:
     def _begun(self, beginning: asyncio.Future[int]) -> None:
         self._beginning.discard(beginning)
         if not beginning.cancelled():
-            beginning.exception()  # its caller may have had an answer already
+            beginning.exception()  # marks the error as seen: the caller of submit may have stopped waiting
 
     async def _begin(self, wanted: RunSpec) -> int:
         """Store a run, put it into the queue, and return its id."""

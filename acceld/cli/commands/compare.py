@@ -1,6 +1,4 @@
-"""``acceld compare``: show runs side by side, if asked as they stood after the same number of candidates; or compare
-two suites.
-"""
+"""``acceld compare``: show runs side by side, on request after equal numbers of candidates; or compare two suites."""
 
 from __future__ import annotations
 
@@ -119,8 +117,8 @@ def _peak(result: RunOutcome) -> str:
 
 
 def _repaired(rates: Sequence[RepairRate]) -> str:
-    """Return how many failed candidates were repaired of those for which a repair was tried, as ``3 of 7``, with the
-    most frequent class of failure.
+    """Return how many of the failed candidates that a fixer tried were repaired, as ``3 of 7``, with the class of
+    failure that was tried most.
     """
     if not rates:
         return "—"

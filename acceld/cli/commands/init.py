@@ -264,7 +264,7 @@ def judge_too(
 ) -> None:
     """Judge the kernel for another API in a new folder, and print whether it passes.
 
-    ``first`` is the judgement of the first kernel. What it says was printed before, and is not printed again.
+    ``first`` is the judgement of the kernel that was judged first. Its notes were printed before, and are not repeated.
     """
     path = baseline_of(load_workload(folder), where.api)
     kernel = parsed_kernel(path, api=where.api)

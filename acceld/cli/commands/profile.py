@@ -459,9 +459,9 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
 
 
 def _error(correctness: Correctness, found: Workload | None) -> str:
-    """Return the error on the workload's own inputs beside its tolerance, and say where the tolerance comes from.
+    """Return, as text, the error on the workload's own inputs, its tolerance, and where that tolerance comes from.
 
-    Other inputs are left out: where even float32 arithmetic errs much, error and tolerance say nothing about the
+    Other inputs are left out, because some make even float32 arithmetic err much: an error there says nothing about the
     kernel.
     """
     own = [
