@@ -201,7 +201,9 @@ class Client:
 def not_running(home: Home) -> DaemonError:
     """Return the error that says that no daemon serves a state folder."""
     if home.is_served():
-        return DaemonError(f"a daemon of {home.path} starts or ends", hint="give the command again in a few seconds")
+        return DaemonError(
+            f"the daemon of {home.path} is starting or ending", hint="give the command again in a few seconds"
+        )
     return DaemonError(f"no daemon runs for {home.path}", hint="start one with: acceld start")
 
 

@@ -82,16 +82,15 @@ class SearchConfig:
     )
     chip: ChipName = _key(
         "trn1",
-        "Chip that kernels are made faster for. If this key is not set, a kernel that does not run on trn1 is for a "
-        "chip that it runs on, and what is for nki is for trn2.",
+        "Chip that kernels are made faster for. Not set: trn2 for kernels of nki; trn1 for others, or a chip on which the "
+        "kernel runs.",
         inferred=True,
     )
     api: ApiName = _key(
         "nki_legacy",
         "Language of the kernel. nki_legacy: neuronxcc.nki, for trn1 and trn2. nki: the package nki from 0.3 on, for "
-        "trn2 and trn3. triton: GPUs. c and numpy: this machine's processor. If this key is not set, the file's "
-        "imports decide; a numpy reference becomes a kernel of nki, and a workload that names its kernel for nki first "
-        "is searched with that kernel.",
+        "trn2 and trn3. triton: GPUs. c and numpy: this machine's processor. Not set: the file's imports "
+        "decide; nki for a numpy reference, and for a workload that names its kernel for nki first.",
         inferred=True,
     )
     seed: int = _option("seed")

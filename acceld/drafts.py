@@ -593,8 +593,8 @@ def _other_shapes(arguments: Sequence[DraftArgument]) -> list[str]:
         "# of the last two tables. acceld lowers the reference for both shapes then.",
         "# [values]",
         f"# M = {rows}",
-        _noted("# [[shapes]]", "a shape that counts as this one does"),
+        _noted("# [[shapes]]", "a kernel is checked and timed at this shape too"),
         f"# values = {{ M = {other} }}",
-        _noted("# [[hidden]]", "a shape at which a kernel must only be right"),
+        _noted("# [[hidden]]", "a kernel is checked at this shape, and not timed"),
         f"# M = {other}",
     ]

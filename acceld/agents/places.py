@@ -83,11 +83,14 @@ class Places:
         Raise UsageError unless either ``source`` or ``path`` is given, and the text is not too long.
         """
         if bool(source) == bool(path):
-            raise UsageError("give the kernel as source, or the path of its file", hint="one of the two")
+            given = "both are given" if source else "neither is given"
+            raise UsageError(f"a kernel needs source or path, and {given}", hint="give one of the two")
         file = self.kernel_file(path) if path else None
         text = kernel_files.read(file) if file else source
         if len(text) > TEXT_LIMIT:
-            raise UsageError(f"a kernel of {len(text)} characters is too long", hint=f"at most {TEXT_LIMIT:,}")
+            raise UsageError(
+                f"a kernel of {len(text)} characters is too long", hint=f"at most {TEXT_LIMIT:,} characters"
+            )
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:

@@ -77,8 +77,8 @@ def say_surprises(path: Path, facts: ReferenceFacts) -> None:
     """Print a note on each way in which acceld treats a reference that its author may not expect."""
     for output in facts.narrow:
         say(
-            f"note: {path} computes {output} in float32 whatever it is given: a right kernel may differ from its rounding; "
-            "leave out the casts to float32, and acceld calls it with float64"
+            f"note: {path} computes {output} in float32 even from float64, so acceld takes its rounding for the exact "
+            "result; leave out the casts to float32"
         )
     for one in facts.surprises:
         say(f"note: {path}: {one}")

@@ -126,7 +126,7 @@ def _prune(home: Home, arguments: argparse.Namespace) -> int:
         counts = asyncio.run(forget())
     if not (arguments.json or arguments.dry_run) and counts["runs"]:
         say("acceld db vacuum gives the space back")
-    gone = f"{', '.join(f'{count} {name}' for name, count in counts.items())} {'would go' if arguments.dry_run else 'gone'}"
+    gone = f"{', '.join(f'{count} {name}' for name, count in counts.items())} {'would be deleted' if arguments.dry_run else 'deleted'}"
     return answer(arguments, {"pruned": counts, "dry_run": arguments.dry_run}, f"{gone}; insights are kept")
 
 

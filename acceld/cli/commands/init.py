@@ -176,9 +176,7 @@ def _shown(
             other = BASELINE_FILES[CURRENT_API]
             port = f"acceld port {loaded.baselines[kernel.api]} --workload {folder} -o {folder / other}"
             say(f"note: the folder has a kernel for {kernel.api} alone; {port} writes one for {CURRENT_API}")
-            say(
-                f'note: a line {CURRENT_API} = "{other}" in [baselines] of {folder}/workload.toml then makes that kernel a baseline'
-            )
+            say(f'note: then add the line {CURRENT_API} = "{other}" to [baselines] of {folder}/workload.toml')
         for api in loaded.baselines:
             if api != kernel.api:
                 other_place = place_of(resolved, None, loaded, api=api, simulated=True)

@@ -477,7 +477,9 @@ def _error(correctness: Correctness, found: Workload | None) -> str:
     else:
         text += f" (derived from the rounding noise on this workload; the {found.tolerance:.2g} of workload.toml is the upper limit)"
     return (
-        text if found.reference else f"{text}; against the kernel's own execution in float64, for want of a reference"
+        text
+        if found.reference
+        else f"{text}; against the kernel's own execution in float64, because there is no reference"
     )
 
 

@@ -58,7 +58,7 @@ def test_init_writes_a_workload_whose_kernels_are_lowered_and_right(
     captured = capsys.readouterr()
     result = json.loads(captured.out)
     assert result["status"] == "passed" and result["api"] == api and result["rel_l2"] < 1e-6
-    assert "whatever it is given" not in captured.err, "the reference keeps float64"
+    assert "even from float64" not in captured.err, "the reference keeps float64"
     loaded = load_workload(folder / "mine")
     assert set(loaded.baselines) == {"nki", "nki_legacy"}
     assert (
@@ -161,7 +161,7 @@ def test_a_reference_that_rounds_to_float32_by_itself_is_named(
 ) -> None:
     Path("mine.py").write_text(NARROW, encoding="utf-8")
     assert main(["init", "--reference", "mine.py", *ARGUMENTS]) == 0
-    assert "mine.py computes out0 in float32 whatever it is given" in capsys.readouterr().err
+    assert "mine.py computes out0 in float32 even from float64" in capsys.readouterr().err
 
 
 def test_arrays_of_64_bits_become_a_kernel_of_32(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
