@@ -152,11 +152,10 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
         r"^def get_inputs\b", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE
     )
     hint = (
-        f"The reference was called with {called}, or with what its get_inputs() returned: change --arg, or mend the "
-        "reference."
-        if called
-        else "Mend the reference: its forward is called with what its get_inputs() returns."
+        "Mend the reference: its forward is called with what its get_inputs() returns."
         if draws
+        else f"The reference was called with {called}: change --arg, or mend the reference."
+        if called
         else "Describe each argument of forward: --arg NAME=128x512:float32 for an array, --scalar NAME=1e-6 for a number."
     )
     if path.is_file() and (wrong := syntax_error(path.read_text(encoding="utf-8-sig", errors="replace"), path)):

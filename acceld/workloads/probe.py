@@ -167,7 +167,7 @@ def _refuse_changed(path: Path, forward: Callable[..., Any], name: str, inputs: 
 
 def remedy_of_change(name: str) -> str:
     """Return what to do about a reference that changes its argument ``name``."""
-    return f"Begin forward with {name} = {name}.copy(). What a kernel shall write into {name}, forward returns as an output."
+    return f"Begin forward with {name} = {name}.copy(). If a kernel is to write into {name}, return the new {name} from forward as an output."
 
 
 def _refuse_unlike(path: Path, first: Sequence[Any], second: Sequence[Any]) -> None:

@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from acceld import config, drafts, figures
-from acceld.chips import API_CHIPS, CURRENT_API
+from acceld.chips import CURRENT_API
 from acceld.cli.arguments import add_json, add_launch, add_target
 from acceld.cli.bare_arguments import by_signature, check_order
 from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
 from acceld.cli.declared import Judged, judged_at, say_judged
-from acceld.cli.kernels import NOT_PASSED, baseline_of, parsed_kernel, place_of
+from acceld.cli.kernels import NOT_PASSED, baseline_of, parsed_kernel, place_of, say_cautions
 from acceld.cli.modules import add_module, module_reference, module_request, write_module_workload
 from acceld.cli.output import print_json, say
 from acceld.cli.reference import say_surprises, write_reference_workload
@@ -28,7 +28,6 @@ from acceld.drafts import DraftArgument, DraftOutput
 from acceld.errors import UsageError, no_file
 from acceld.home import find_home
 from acceld.model import Kernel
-from acceld.nki.entry import has_kernel, parse
 from acceld.targets import Choice
 from acceld.workloads import BASELINE_FILES, Arguments, ArraySpec, load_workload
 
@@ -92,10 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{folder} exists", hint="choose another folder with -o")
     facts = _facts(arguments, kernel)
     given, outputs = list(facts.arguments), list(facts.outputs)
-    if kernel.api in API_CHIPS and not has_kernel(parse(kernel.text, kernel.filename)):
-        say(
-            f"note: no function of {path} is under @nki.jit, which a Trainium needs; the simulator runs {path} nevertheless"
-        )
+    say_cautions(path, kernel, chip)
     lowered = _lowered(Path(arguments.reference), given, outputs) if arguments.reference else None
     state = find_home(arguments.home).prepare()
     if not outputs:

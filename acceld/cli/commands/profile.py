@@ -24,6 +24,7 @@ from acceld.cli.kernels import (
     parsed_kernel,
     place_of,
     plain,
+    say_cautions,
     workload_folders,
     workload_of,
 )
@@ -148,6 +149,8 @@ def run(arguments: argparse.Namespace) -> int:
     where = place_of(resolved, Path(arguments.kernel), found, api=arguments.api, chip=arguments.chip, simulated=True)
     chip, api = where.chip, where.api
     with _subject(arguments, api, found) as subject:
+        if not _is_workload(arguments):
+            say_cautions(Path(arguments.kernel), subject.kernel, chip)
         home = find_home(arguments.home)
         state = home.prepare()
         if arguments.ir:

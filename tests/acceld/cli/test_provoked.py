@@ -34,6 +34,8 @@ FILES = {
     "array.npz": "no archive",
     "casts/ref.py": "import numpy as np\ndef get_inputs():\n    return [np.ones((4, 4), np.float32)]\n"
     "def forward(x):\n    return x\n",
+    "odd/ref.py": "import numpy as np\ndef get_inputs():\n    return [np.ones((4, 5), np.float32)]\n"
+    "def forward(x):\n    return x @ x\n",
     "unnamed/workload.toml": '[arguments.x]\nshape = ["N"]\ndtype = "float32"\n',
 }
 PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
@@ -60,7 +62,14 @@ PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
     "web --port 99999": (2, ("99999 is not the number of a port", "--port")),
     "optimize silu --api nki_legacy --chip trn3": (2, ("trn3", "--chip or --api")),
     "optimize ref.py": (2, ("ref.py", "--arg NAME=128x512:float32")),
-    "optimize ref.py --arg x=4x5:float32": (2, ("ref.py:2", "The reference was called with x=4x5:float32", "--arg")),
+    "optimize ref.py --arg x=4x5:float32": (
+        2,
+        (
+            "ref.py:2",
+            "The reference was called with x=4x5:float32: change --arg",
+        ),
+    ),
+    "init --reference odd/ref.py --arg x=4x4:float32": (2, ("odd/ref.py:5", "what its get_inputs() returns")),
     "profile": (2, ("needs a kernel file or a workload", "acceld profile KERNEL.py")),
     "profile kernel.py": (2, ("no workload", "--arg", "acceld init kernel.py")),
     "profile kernel.py --arg x=4x4:float31": (2, ("'x=4x4:float31'", "'float32'")),
