@@ -39,7 +39,9 @@ def seen(path: Path) -> str:
 
 
 def seen_as(path: Path, text: str) -> str:
-    """Return the sha256 of a file's content now. Raise UsageError as :func:`seen` does, or if its text is not ``text``."""
+    """Return the sha256 of a file's content now. Raise UsageError as :func:`seen` does, or if the file's text is not
+    ``text``.
+    """
     sha256 = seen(path)
     try:
         now = path.read_text(encoding="utf-8-sig")

@@ -310,7 +310,7 @@ def _noise(outputs: Sequence[Any], wide: Sequence[Any]) -> float:
 
 
 def main() -> None:
-    """Answer on the standard output. What the reference itself prints is kept out of the answer, and reported in it."""
+    """Answer on the standard output. What the reference itself prints becomes a field of the answer."""
     sys.dont_write_bytecode = True  # do not write a __pycache__ to the user's folder
     printed = io.StringIO()
     try:
