@@ -13,7 +13,7 @@ from acceld.cli.arguments import add_json
 from acceld.cli.commands.status import size
 from acceld.cli.connect import check_history
 from acceld.cli.output import answer, say
-from acceld.errors import UsageError
+from acceld.errors import UsageError, no_file
 from acceld.home import Home, find_home
 
 _SPAN = re.compile(r"^(\d+)([hdwm])$")
@@ -82,6 +82,8 @@ def _restore(home: Home, arguments: argparse.Namespace) -> int:
     copy = Path(arguments.target).absolute()
     if copy == home.database:
         raise UsageError(f"{copy} is the history itself", hint=f"Copies are in {home.backups}.")
+    if not copy.is_file():
+        raise no_file(arguments.target, hint=f"Copies are in {home.backups}.")
     _not_served(home, f"restore {arguments.target}")
     home.prepare()
     aside = restore(home.database, copy)
