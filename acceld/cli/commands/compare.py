@@ -41,9 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     files = [one for one in arguments.runs if one.endswith(".json")]
     if files:
         if len(files) != 2 or len(arguments.runs) != 2:
-            raise UsageError(
-                "acceld compare takes exactly two result files of acceld suite", hint="acceld compare A.json B.json"
-            )
+            raise UsageError("exactly two result files of acceld suite are needed", hint="acceld compare A.json B.json")
         from acceld.cli import suite_tables
 
         return suite_tables.run(arguments)

@@ -77,7 +77,7 @@ def _restore(home: Home, arguments: argparse.Namespace) -> int:
 
     if not arguments.target:
         raise UsageError(
-            "acceld db restore needs the file of a copy", hint=f"acceld db restore FILE; copies are in {home.backups}."
+            "restore needs the file of a copy", hint=f"acceld db restore FILE; copies are in {home.backups}."
         )
     copy = Path(arguments.target).absolute()
     if copy == home.database:
@@ -108,9 +108,7 @@ def _prune(home: Home, arguments: argparse.Namespace) -> int:
 
     match = _SPAN.match(arguments.older or "")
     if match is None:
-        raise UsageError(
-            "acceld db prune needs --older SPAN", hint="SPAN is a time span, such as 30d, 12h, 8w or 6m (months)."
-        )
+        raise UsageError("prune needs --older SPAN", hint="SPAN is a time span, such as 30d, 12h, 8w or 6m (months).")
     check_history(home)
     before = time.time() - int(match[1]) * _UNITS_S[match[2]]
     if arguments.dry_run:

@@ -192,7 +192,7 @@ def _from_reference(arguments: argparse.Namespace) -> int:
     """
     if bool(arguments.reference) == bool(arguments.module):
         raise UsageError(
-            "acceld init needs a kernel, a reference or a module",
+            "a kernel, a reference or a module is needed",
             hint="name exactly one: acceld init KERNEL.py, --reference REF.py or --module PKG.MOD:CLASS",
         )
     if arguments.init and not arguments.module:

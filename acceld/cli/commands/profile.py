@@ -133,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(f"--{name} works only with --jsonl", hint="acceld profile --jsonl IN --out OUT.jsonl")
     if arguments.kernel is None:
         raise UsageError(
-            "acceld profile needs a kernel file or a workload",
+            "a kernel file or a workload is needed",
             hint="acceld profile KERNEL.py, or acceld profile WORKLOAD for its baseline",
         )
     if arguments.backend not in (None, SIMULATOR):

@@ -150,7 +150,7 @@ def test_init_without_a_kernel_or_a_reference_says_what_it_needs(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init", "--arg", "x=4x4:float32"]) == 2
-    assert "acceld init needs a kernel, a reference or a module" in capsys.readouterr().err
+    assert "a kernel, a reference or a module is needed" in capsys.readouterr().err
     Path("mine.py").write_text(REFERENCE, encoding="utf-8")
     assert main(["init", "--reference", "mine.py", *ARGUMENTS, "--entry", "f"]) == 2
     assert "--entry describes a kernel, and no kernel file is named" in capsys.readouterr().err

@@ -70,7 +70,7 @@ PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
         ),
     ),
     "init --reference odd/ref.py --arg x=4x4:float32": (2, ("odd/ref.py:5", "what its get_inputs() returns")),
-    "profile": (2, ("needs a kernel file or a workload", "acceld profile KERNEL.py")),
+    "profile": (2, ("a kernel file or a workload is needed", "acceld profile KERNEL.py")),
     "profile kernel.py": (2, ("no workload", "--arg", "acceld init kernel.py")),
     "profile kernel.py --arg x=4x4:float31": (2, ("'x=4x4:float31'", "'float32'")),
     "profile kernel.py --arg x=4x4:float64": (2, ("'x=4x4:float64'", "use float32")),
@@ -129,7 +129,7 @@ PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
     "stop": (3, ("nothing to stop", "--home DIR")),
     "import nowhere": (2, ("there is no file nowhere",)),
     "config show search.beem": (2, ("no key or section 'search.beem'",)),
-    "config path search": (2, ("config path takes no search", "acceld config show KEY")),
+    "config path search": (2, ("path takes no search", "acceld config show KEY")),
     "config show --list": (2, ("--list", "acceld config trust DIR")),
     "runx": (2, ("'runx'", "'runs'", "--help --all")),
 }
