@@ -113,7 +113,7 @@ def optimize(
 
 
 def _check_choices(parser: argparse.ArgumentParser, given: Mapping[str, Any]) -> None:
-    """Raise UsageError for a value that the command would not accept."""
+    """Raise UsageError for a value that ``acceld optimize`` would not accept."""
     for action in parser._actions:
         value = given.get(action.dest)
         if action.choices is not None and value is not None and value not in action.choices:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shlex
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +24,7 @@ from acceld.errors import (
     StoreError,
     UsageError,
 )
-from acceld.home import Home
+from acceld.home import Home, find_home
 from acceld.model import waits_for_remedy
 
 if TYPE_CHECKING:
@@ -201,8 +202,11 @@ class Client:
 def not_running(home: Home) -> DaemonError:
     """Return the error that says that no daemon serves a state folder."""
     if home.is_served():
-        return DaemonError(f"a daemon of {home.path} starts or ends", hint="give the command again in a few seconds")
-    return DaemonError(f"no daemon runs for {home.path}", hint="start one with: acceld start")
+        return DaemonError(
+            f"the daemon of {home.path} is starting or ending", hint="give the command again in a few seconds"
+        )
+    where = "" if home.path == find_home().path else f" --home {shlex.quote(str(home.path))}"
+    return DaemonError(f"no daemon runs for {home.path}", hint=f"start one with: acceld start{where}")
 
 
 def check_version(hello: Mapping[str, Any]) -> None:

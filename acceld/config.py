@@ -82,16 +82,15 @@ class SearchConfig:
     )
     chip: ChipName = _key(
         "trn1",
-        "Chip that kernels are made faster for. If this key is not set, a kernel that does not run on trn1 is for a "
-        "chip that it runs on, and what is for nki is for trn2.",
+        "Chip that kernels are made faster for. Not set: trn2 for kernels of nki; trn1 for others, or a chip on which the "
+        "kernel runs.",
         inferred=True,
     )
     api: ApiName = _key(
         "nki_legacy",
         "Language of the kernel. nki_legacy: neuronxcc.nki, for trn1 and trn2. nki: the package nki from 0.3 on, for "
-        "trn2 and trn3. triton: GPUs. c and numpy: this machine's processor. If this key is not set, the file's "
-        "imports decide; a numpy reference becomes a kernel of nki, and a workload that names its kernel for nki first "
-        "is searched with that kernel.",
+        "trn2 and trn3. triton: GPUs. c and numpy: this machine's processor. Not set: the file's imports "
+        "decide; nki for a numpy reference, and for a workload that names its kernel for nki first.",
         inferred=True,
     )
     seed: int = _option("seed")
@@ -717,7 +716,7 @@ def settings_file(folder: Path | None = None) -> Path:
 
 
 def no_model() -> str:
-    """Return a sentence that says that no model is configured, with the file in which one would be."""
+    """Return a sentence that says that no model is configured, and names the file to write one into."""
     file = settings_file()
     return f"no model is configured in {file}" if file.is_file() else f"no model is configured: there is no {file} yet"
 
@@ -875,8 +874,8 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 def _variable_key(name: str) -> str | None:
     """Return the dotted key that a variable sets; None for a variable that is not a setting of acceld.
 
-    Raise ConfigError, with the nearest variable, for ``ACCELD_<SECTION>_...`` without such a key, and for a name that
-    is almost that of a setting: such a variable would otherwise be ignored, while a misspelt key in a file is refused.
+    Raise ConfigError, with the nearest variable, for a mistyped name: the name of a section with an unknown key, or a
+    name almost like a setting's. A mistyped variable would otherwise be ignored.
     """
     if not name.startswith(_VARIABLES):
         return None
@@ -887,7 +886,7 @@ def _variable_key(name: str) -> str | None:
     from difflib import get_close_matches  # imported here, because most variables have known names
 
     section = next((f.name for f in fields(Config) if words.startswith(f"{f.name}_")), "")
-    if section:  # an equal section makes all of its keys similar
+    if section:  # keys are compared without the section: with it, all keys of a section are similar
         rest = words.removeprefix(f"{section}_")
         own = [one.removeprefix(f"{section}_") for one in known if one.startswith(f"{section}_")]
         near = [f"{section}_{one}" for one in get_close_matches(rest, own, n=1)]
@@ -913,8 +912,7 @@ def _near(key: str, known: Sequence[str]) -> str:
     """Return a hint with the known key that is most like ``key``. If no key is similar, the hint says how to list the
     keys.
 
-    Keys of the same section are compared by their last part alone. Otherwise all of them would be similar, because
-    the section is equal.
+    Keys of one section are compared without the section's name, which would make all of them similar.
     """
     section, _, name = key.rpartition(".")
     own = [one for one in known if one.rpartition(".")[0] == section]

@@ -152,11 +152,10 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
         r"^def get_inputs\b", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE
     )
     hint = (
-        f"The reference was called with {called}, or with what its get_inputs() returned: change --arg, or mend the "
-        "reference."
-        if called
-        else "Mend the reference: its forward is called with what its get_inputs() returns."
+        "Mend the reference: its forward is called with what its get_inputs() returns."
         if draws
+        else f"The reference was called with {called}: change --arg, or mend the reference."
+        if called
         else "Describe each argument of forward: --arg NAME=128x512:float32 for an array, --scalar NAME=1e-6 for a number."
     )
     if path.is_file() and (wrong := syntax_error(path.read_text(encoding="utf-8-sig", errors="replace"), path)):
@@ -207,8 +206,9 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
 
 
 def _surprises(raw: Mapping[str, Any], arguments: Sequence[DraftArgument], unread: Sequence[str]) -> Iterator[str]:
-    """Yield a note on each thing that acceld does with a reference and its author may not expect. ``raw`` is the
-    answer of the process that called the reference.
+    """Yield a note on each way in which acceld treats the reference that its author may not expect.
+
+    ``raw`` is the answer of the process that called the reference.
     """
     for name in unread:
         yield f"forward does not use {name}, so a kernel may ignore it; leave {name} out, or use it"
@@ -279,7 +279,7 @@ def _answered(path: Path, start: Child, *, doing: str, request: str = "", hint: 
 
 
 def _on_chip(dtype: str) -> str:
-    """Return the dtype of kernels for a numpy dtype: of 32 bits in place of 64, which no engine has."""
+    """Return the dtype that kernels use for a numpy dtype: 32 bits in place of 64, because no engine has 64 bits."""
     return {"float64": "float32", "int64": "int32", "uint64": "uint32"}.get(dtype, dtype)
 
 
@@ -499,10 +499,10 @@ def _noted(text: str, note: str) -> str:
 
 
 def _distribution_lines(argument: DraftArgument, *, drawn: bool, unread: bool) -> list[str]:
-    """Return the lines of a workload.toml that say how an array is drawn where the reference's ``get_inputs`` is not
-    used.
+    """Return the lines of a workload.toml that say how an array is drawn where ``get_inputs`` is not called.
 
-    These are the other shapes. If the reference has no ``get_inputs`` (``drawn``), the lines apply to every shape.
+    The lines hold at the workload's other shapes. If the reference has no ``get_inputs`` (``drawn``), they hold at
+    every shape.
     """
     what, how = "", ""
     if argument.is_mask:
@@ -592,8 +592,8 @@ def _other_shapes(arguments: Sequence[DraftArgument]) -> list[str]:
         "# of the last two tables. acceld lowers the reference for both shapes then.",
         "# [values]",
         f"# M = {rows}",
-        _noted("# [[shapes]]", "a shape that counts as this one does"),
+        _noted("# [[shapes]]", "a kernel is checked and timed at this shape too"),
         f"# values = {{ M = {other} }}",
-        _noted("# [[hidden]]", "a shape at which a kernel must only be right"),
+        _noted("# [[hidden]]", "a kernel is checked at this shape, and not timed"),
         f"# M = {other}",
     ]

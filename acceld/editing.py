@@ -69,8 +69,8 @@ class SourceText:
         return self.source.rfind("\n", 0, position) + 1
 
     def after_line(self, position: int) -> int:
-        """Return the offset at which the line after that of the offset ``position`` starts; at the end of the source, the
-        length of the source.
+        """Return the offset at which the next line after the offset ``position`` starts; at the last line, the length
+        of the source.
         """
         end = self.source.find("\n", position)
         return len(self.source) if end < 0 else end + 1

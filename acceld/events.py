@@ -87,8 +87,9 @@ class IterationStarted:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Rules time kernels that they make from a candidate, to choose the plans for it. The event comes when that
-    begins, then every few seconds, and when it ends.
+    """Rules time kernels that they make from a candidate, to choose the plans for it.
+
+    The event comes when the timing begins, then every few seconds, and when the timing ends.
     """
 
     kind: ClassVar = EventKind.TUNING

@@ -149,7 +149,7 @@ def binds(profile: Profile, text: str) -> Json:
         at = f"at {shapes[0]['shape']}, {_us(shapes[0]['latency_us'])}: " if shapes else ""
         answer["time"] = at + (
             f"{found['engine']}: busy {_us(found['busy_us'])}, {waited}, "
-            f"starts after {_us(found['start_us'])}, {_us(found['end_us'])} after its last; model's margin {_us(found['margin_us'])}"
+            f"starts after {_us(found['start_us'])}, {_us(found['end_us'])} after its last instruction; model's margin {_us(found['margin_us'])}"
         )
         answer["waits"] = [
             f"{found['engine']} at {_at(text, one['line'])} waits {_us(one['us'])} for {one['for_engine']} at {_at(text, one['for_line'])}"

@@ -94,8 +94,9 @@ def no_kernel(kernel: Kernel, path: Path) -> UsageError | None:
     used = {one.id for one in nodes if isinstance(one, ast.Name)}
     if imported & PACKAGES.keys() or used & PROVIDED:
         return None
+    drawn = any(isinstance(one, ast.FunctionDef) and one.name == "get_inputs" for one in nodes)
     makes = (
-        f"a numpy reference becomes a kernel: acceld init --reference {path} --arg NAME=SHAPE:DTYPE"
+        f"a numpy reference becomes a kernel: acceld init --reference {path}{'' if drawn else ' --arg NAME=SHAPE:DTYPE'}"
         if is_reference(path)
         else "a kernel begins with: import nki, import nki.isa as nisa, import nki.language as nl; to make a kernel from a "
         "numpy function named forward: acceld init --reference REF.py"

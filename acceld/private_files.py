@@ -88,8 +88,9 @@ def is_locked(path: Path) -> bool:
 
 
 def unusable(error: OSError) -> AcceldError | None:
-    """Return the error that says which file this user may not use or there is no room for, or that too many files are
-    open, and what to do. Return None for an error of another kind, or one that names no file.
+    """Return the error for a file that this user may not use, a full disk, or too many open files, with the remedy.
+
+    Return None for an error of another kind, or for one that names no file.
     """
     if error.errno in TOO_MANY:
         return AcceldError(

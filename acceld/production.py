@@ -358,9 +358,7 @@ def _cores(found: Stored) -> int:
 
 
 def _launchable(found: Stored) -> bool:
-    """Tell whether this code can launch the kernel on its grid. The grid of a kernel of ``nki`` has to be a
-    number of cores.
-    """
+    """Tell whether :func:`_launch` can launch the kernel: the grid of a kernel of ``nki`` has to be a number of cores."""
     return found.api != "nki" or (len(found.grid) <= 1 and _cores(found) <= MOST_CORES)
 
 

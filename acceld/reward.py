@@ -288,9 +288,7 @@ def _kernel_text(answer: str, entry: str) -> tuple[str | None, str]:
 
 
 def _text_of(completion: Any) -> str:
-    """Return the text of a completion, which is a text or a list of messages; of a list, that of the last
-    message.
-    """
+    """Return the text of a completion. A completion is a text, or a list of messages, whose last message has the text."""
     if isinstance(completion, str):
         return completion
     if isinstance(completion, Mapping):

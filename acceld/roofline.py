@@ -184,7 +184,9 @@ class Floor:
 
     @property
     def least_us(self) -> float:
-        """Return the physical least time of all the work, in microseconds: that of the kind that takes longest."""
+        """Return the physical least time of all the work in microseconds: the time of the kind of work that takes
+        longest.
+        """
         return max(self.transfers_us, self.products_us, self.elements_us)
 
     @property

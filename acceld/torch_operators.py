@@ -239,7 +239,7 @@ def put_regions(
     made = exported.module()
     for node in list(made.graph.nodes):
         if node.op == "call_function" and "assert" in str(node.target):
-            made.graph.erase_node(node)  # the unused node would keep values alive that a region computes now
+            made.graph.erase_node(node)  # an assertion would keep nodes alive that a region replaces
     nodes = {node.name: node for node in made.graph.nodes}
     gone = {nodes[name] for part in parts for _, calls in part.places for name in calls}
     for part in parts:
@@ -248,7 +248,7 @@ def put_regions(
             _replace(made.graph, nodes, program, calls, operator)
     for node in reversed(list(made.graph.nodes)):
         if node in gone and not node.users:
-            made.graph.erase_node(node)  # torch would keep an attention, which could be random
+            made.graph.erase_node(node)  # eliminate_dead_code keeps an unused attention, which may draw random numbers
     made.graph.eliminate_dead_code()
     made.recompile()
     return made

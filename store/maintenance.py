@@ -285,7 +285,7 @@ def rebuild_totals(tx: Transaction) -> None:
             for row in rows:
                 tx.insert(total.table, row)
             continue
-        for row in rows:  # every run has its row, which also counts what no query computes
+        for row in rows:  # updated and not inserted again: the row of a run also has counts that no query computes
             values = {name: value for name, value in row.items() if name != "run"}
             sets = ", ".join(f"{name} = ?" for name in values)
             tx.execute(f"UPDATE run_totals SET {sets} WHERE run = ?", (*values.values(), row["run"]))

@@ -246,7 +246,7 @@ EXITS = {
     "acceld ablate silu --vary proposer": (2, "[models.NAME]"),
     "acceld attach": None,
     "acceld check --all": None,
-    "acceld db prune --older 30d": (0, "would go"),
+    "acceld db prune --older 30d": (0, "would be deleted"),
     "acceld dataset make whole": None,
     "acceld find profile": (2, "profile"),
     "acceld doctor --from": (2, "acceld doctor --neuron writes one"),

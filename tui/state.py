@@ -348,7 +348,7 @@ class RunView:
 
     @property
     def tuning(self) -> list[tuple[float, Tuning]]:
-        """The reports of rules that time kernels now, each with the start in seconds since the epoch.
+        """Return the reports of rules that time kernels now, each with the start in seconds since the epoch.
 
         A report from before the newest change of the state is left out: its daemon may be gone.
         """

@@ -144,8 +144,9 @@ def _named(
     ]
     if {one.name for one in named} != set(parameters):
         other = [one.name for one in named if one.name not in parameters]
+        wrong_name = f"forward has no {', '.join(other)}" if other else "a parameter is given twice"
         wrong.append(
-            f"arguments: forward has no {', '.join(other) or 'such'}; its parameters are {', '.join(parameters)}"
+            f"arguments: {wrong_name}; the parameters of forward are {', '.join(parameters)}, each to be given once"
         )
         return named
     return sorted(named, key=lambda one: parameters.index(one.name))

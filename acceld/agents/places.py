@@ -27,8 +27,8 @@ class Places:
     config: Config
 
     def file(self, text: str) -> Path:
-        """Return the path ``text`` with links resolved, if it is that of an existing file below a root. Raise
-        UsageError for any other path.
+        """Return the path of the existing file ``text`` below a root, with links resolved. Raise UsageError for any
+        other path.
         """
         path = self._inside(text)
         if not path.is_file():
@@ -36,7 +36,7 @@ class Places:
         return path
 
     def kernel_file(self, text: str) -> Path:
-        """Return the path ``text`` if it is that of a kernel's file below a root. Raise UsageError for any other path."""
+        """Return the path of the kernel's file ``text`` below a root. Raise UsageError for any other path."""
         path = self.file(text)
         if path.suffix not in SUFFIXES:
             raise UsageError(f"{text!r} is not a kernel", hint="a kernel is a .py file, or a .c file for the host")
@@ -69,8 +69,8 @@ class Places:
         return [str(one.relative_to(self.roots[0])) if one.is_relative_to(self.roots[0]) else str(one) for one in found]
 
     def new_folder(self, text: str) -> Path:
-        """Return the path ``text`` if it is that of a folder below a root that does not exist yet. Raise UsageError for
-        any other path.
+        """Return the path of the folder ``text`` below a root, which must not exist yet. Raise UsageError for any other
+        path.
         """
         path = self._inside(text)
         if path.exists() or path in self.roots:
@@ -83,11 +83,14 @@ class Places:
         Raise UsageError unless either ``source`` or ``path`` is given, and the text is not too long.
         """
         if bool(source) == bool(path):
-            raise UsageError("give the kernel as source, or the path of its file", hint="one of the two")
+            given = "both are given" if source else "neither is given"
+            raise UsageError(f"a kernel needs source or path, and {given}", hint="give one of the two")
         file = self.kernel_file(path) if path else None
         text = kernel_files.read(file) if file else source
         if len(text) > TEXT_LIMIT:
-            raise UsageError(f"a kernel of {len(text)} characters is too long", hint=f"at most {TEXT_LIMIT:,}")
+            raise UsageError(
+                f"a kernel of {len(text)} characters is too long", hint=f"at most {TEXT_LIMIT:,} characters"
+            )
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:

@@ -225,7 +225,7 @@ class Toolbox:
     ) -> Json:
         """Return one line for each kernel: first those that pass, the fastest first, then those that fail."""
         if not 1 <= len(kernels) <= MOST_KERNELS:
-            raise UsageError(f"give 1 to {MOST_KERNELS} kernels", hint="more go into several calls")
+            raise UsageError(f"give 1 to {MOST_KERNELS} kernels", hint="divide more kernels among several calls")
         gate, done = Gate.STRICT if strict else Gate.SEARCH, 0
         rows: list[_Row] = []
         used: set[str] = set()
@@ -838,7 +838,7 @@ def _standing(row: Mapping[str, Any]) -> str:
 def _number(text: str, letter: str) -> int:
     digits = text.strip().removeprefix(letter)
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
-        raise UsageError(f"{text[:40]!r} is not an id", hint=f"one is written {letter}12")
+        raise UsageError(f"{text[:40]!r} is not an id", hint=f"write the id as {letter}12")
     return int(digits)
 
 

@@ -81,7 +81,7 @@ def records(home: str | None, sql: str, parameters: Sequence[Any] = (), **limits
 
 
 def run_number(home: str | None, text: str) -> int:
-    """Return the id of the run that ``r12``, ``12`` or a name means; of several runs with the name, the newest.
+    """Return the id of the run that ``r12``, ``12`` or a name means. If several runs have the name, the newest counts.
 
     Raise UsageError if no run has the name.
     """

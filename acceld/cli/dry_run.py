@@ -207,7 +207,7 @@ async def _measured(
         try:
             return {role: await _counted(client, request) for role, request in requests.items()}, COUNTED
         except LLMError as error:
-            return _estimated(requests), f"{ESTIMATED}, for the provider did not count them: {error.message}"
+            return _estimated(requests), f"{ESTIMATED}, because the provider did not count them: {error.message}"
         finally:
             await client.close()
     return _estimated(requests), ESTIMATED

@@ -15,7 +15,7 @@ from acceld.watch.answers import evaluation_from
 
 @dataclass(frozen=True, slots=True)
 class Interleaved:
-    """Speed-up over another kernel that was timed in turns with this one, and its 95 % interval.
+    """Speed-up of a kernel over another kernel that was timed in turns with it, and the 95 % interval.
 
     ``win`` is True if the whole interval is above 1, the gain exceeds half the interval's width and twice the clock's
     resolution, and there were enough sessions.

@@ -9,9 +9,12 @@ from typing import Any
 from msgspec import convert
 
 from acceld import config
+from acceld.chips import API_CHIPS, REPORTED_CHIPS
+from acceld.cli.output import say
 from acceld.errors import UsageError
 from acceld.kernel_files import api_of_file, is_reference, load_kernel, no_kernel, syntax_error
 from acceld.model import Evaluation, Gate, Kernel, Profile
+from acceld.nki.entry import has_kernel, parse
 from acceld.targets import SIMULATOR, Choice, choose, default_choice
 from acceld.workloads import Workload, load_workload, workload
 
@@ -102,6 +105,16 @@ def parsed_kernel(path: Path, *, api: str, exit_code: int = UsageError.exit_code
         error.exit_code = exit_code
         raise error
     return kernel
+
+
+def say_cautions(path: Path, kernel: Kernel, chip: str) -> None:
+    """Print a note on each reason why the simulator runs the kernel in ``path`` and a Trainium may not."""
+    if kernel.api in API_CHIPS and not has_kernel(parse(kernel.text, kernel.filename)):
+        say(
+            f"note: no function of {path} is under @nki.jit, which a Trainium needs; the simulator runs {path} nevertheless"
+        )
+    if chip in REPORTED_CHIPS.get(kernel.api, ()):
+        say(f"note: AWS supports {kernel.api} on {' and '.join(API_CHIPS[kernel.api])}, and not on {chip}")
 
 
 def stored_kernel(candidate: Mapping[str, Any]) -> Kernel:

@@ -24,8 +24,8 @@ def reference_workload(
     The same reference with the same arguments gets the same folder again. An API for which the reference can not be
     lowered has no baseline.
 
-    ``judge`` is called with a new folder before it gets its final path, and may change its workload.toml. It returns
-    a function, which is called with the final path and tells the user what was found.
+    ``judge`` is called with a new folder while the folder has a temporary path, and may change its workload.toml.
+    ``judge`` returns a function, which is called with the final path and tells the user what was found.
 
     Raise UsageError if there is no such file, or if the folder can not be written. Raise WorkloadError if the reference
     can not be run.
@@ -74,11 +74,11 @@ def write_reference_workload(
 
 
 def say_surprises(path: Path, facts: ReferenceFacts) -> None:
-    """Print a note on each thing that acceld does with a reference and its author may not expect."""
+    """Print a note on each way in which acceld treats a reference that its author may not expect."""
     for output in facts.narrow:
         say(
-            f"note: {path} computes {output} in float32 whatever it is given: a right kernel may differ from its rounding; "
-            "leave out the casts to float32, and acceld calls it with float64"
+            f"note: {path} computes {output} in float32 even from float64, so acceld takes its rounding for the exact "
+            "result; leave out the casts to float32"
         )
     for one in facts.surprises:
         say(f"note: {path}: {one}")

@@ -96,6 +96,9 @@ class RemoteDaemon:
 
 
 def _listens(path: Path) -> bool:
-    """Tell whether a process accepts connections at a socket. The socket's file appears a moment before that."""
+    """Tell whether a process accepts connections at a socket.
+
+    The socket's file is no proof: it appears a moment before the process accepts connections.
+    """
     with socket.socket(socket.AF_UNIX) as asking:
         return asking.connect_ex(str(path)) == 0

@@ -55,7 +55,7 @@ def _pictures(html: str, folder: Path) -> int:
 
     try:
         import cairosvg  # type: ignore[import-not-found,import-untyped,unused-ignore]  # optional
-    except (ImportError, OSError) as error:  # OSError: the package is there, and the library that it loads is not
+    except (ImportError, OSError) as error:  # OSError: cairosvg is installed, but not libcairo, which it loads
         raise UsageError(
             "pictures need the package cairosvg, because acceld draws figures as SVG and has no renderer of its own",
             hint="pip install cairosvg; without it: acceld export r12, whose page any browser prints to PDF",

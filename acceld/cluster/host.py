@@ -121,8 +121,8 @@ class LocalHost:
         return facts_here(self._name, self._slots)
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
-        """Return the evaluation of a request made by :func:`packed`. Raise MissingError if this machine lacks a text
-        or workload of it.
+        """Return the evaluation of a request made by :func:`packed`. Raise MissingError if this machine lacks a text or
+        the workload that the request names.
         """
         for sha256, data in contents.items():
             self._keep(sha256, data)

@@ -125,7 +125,9 @@ class RunQueue:
         return None if control is None or control.ended else control
 
     def asked(self, run: int) -> RunControl | None:
-        """Return the same record for a run whose last decision is made too, until the run's end is stored."""
+        """Return the record of :meth:`control` also for a run that decides nothing any more, until the run's end is
+        stored.
+        """
         return self._controls.get(run)
 
     def ahead(self, run: int) -> list[int]:

@@ -286,7 +286,7 @@ class Daemon:
     def _storage_trouble(self) -> str:
         wal = self.home.database.with_name(self.home.database.name + "-wal")
         if wal.exists() and wal.stat().st_size > JOURNAL_LIMIT_BYTES:
-            return "the write-ahead log has grown beyond 64 MiB: a reader keeps an old state open"
+            return "the write-ahead log has grown beyond 64 MiB, because a reader keeps an old state of the database open: end long queries"
         if shutil.disk_usage(self.home.path).free < RESERVE_BYTES:
             return f"less than {RESERVE_BYTES >> 20} MiB of disk are free for {self.home.path}"
         return ""
@@ -418,7 +418,7 @@ class Daemon:
     def _begun(self, beginning: asyncio.Future[int]) -> None:
         self._beginning.discard(beginning)
         if not beginning.cancelled():
-            beginning.exception()  # its caller may have had an answer already
+            beginning.exception()  # marks the error as seen: the caller of submit may have stopped waiting
 
     async def _begin(self, wanted: RunSpec) -> int:
         """Store a run, put it into the queue, and return its id."""

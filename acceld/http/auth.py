@@ -32,7 +32,12 @@ def authorize(token: str, hosts: frozenset[str]) -> Handler:
             return refusal(DaemonError(refused), 403)
         given = request.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(errors="surrogateescape"), f"Bearer {token}".encode()):
-            return refusal(DaemonError("a valid token is missing", hint="it is in the state folder's file token"), 401)
+            return refusal(
+                DaemonError(
+                    "a valid token is missing", hint="the token is in the file named token of the state folder"
+                ),
+                401,
+            )
         return await handler(request)
 
     return check  # type: ignore[return-value]  # aiohttp's decorator has no type

@@ -82,9 +82,10 @@ def _with_state(row: Json, live: bool, steered: Json) -> Json:
 
 
 def stored_states(asked: str, live: bool) -> str:
-    """Return the stored states of all rows that people may see in one of the states ``asked`` (comma-separated).
+    """Return the stored states that a row shown in one of the states ``asked`` may have. Commas separate states.
 
-    The result may be too wide: :func:`~acceld.model.shown_state` decides for each row.
+    Rows in the returned states may be shown in another state too: :func:`~acceld.model.shown_state` decides for each
+    row.
     """
     if live or not asked:
         return asked

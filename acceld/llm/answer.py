@@ -56,14 +56,14 @@ def count(value: Any) -> int:
 def may_go_on(request: CompletionRequest, answer: Received) -> bool:
     """Return False if an answer that is arriving is to be cut off.
 
-    This is so in two cases. The answer is longer than the request allows, because the server ignores the limit, and
-    there is no money for more tokens. Or the answer is ``LONGEST_FACTOR`` times as long as allowed. Its tokens are
-    estimated from its characters. For the money, each piece counts as one token at least.
+    An answer is cut off if it is ``LONGEST_FACTOR`` times as long as the request allows, or if it is longer than
+    allowed and there is no money for more tokens. Servers that ignore the limit send such answers. Tokens are estimated
+    from characters; for the money, each piece of the answer counts as one token at least.
     """
     tokens = int(answer.chars / request.lengths.answer_chars_per_token)
     if tokens > LONGEST_FACTOR * request.max_output_tokens:
         return False
-    # a server may send a token in several pieces, so that their number counts for the money alone
+    # a token may come in several pieces, so the number of pieces counts for the money alone
     return request.progress is None or request.progress.affords(max(answer.pieces, tokens))
 
 

@@ -36,7 +36,7 @@ class Received:
     """True if the model declined to answer; its text then states the reason."""
 
     def show(self, text: str) -> str:
-        """Add visible text to the answer, and return it."""
+        """Add visible text to the answer, and return the text."""
         self.text.append(text)
         self._count_piece(text)
         return text

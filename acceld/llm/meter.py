@@ -17,9 +17,11 @@ from acceld.model_calls import Usage
 
 
 class Meter:
-    """Count the requests of one call and their tokens. ``on_send`` is called before each request with the number of
-    earlier requests. ``on_longer`` is called with a number of tokens that an answer may need beyond those for which
-    money is set aside; it returns False if there is no money for them.
+    """Count the requests of one call and their tokens.
+
+    ``on_send`` is called before each request with the number of earlier requests. ``on_longer`` is called with the
+    number of tokens that an answer may need beyond those for which money is set aside, and returns False if there is no
+    money for more.
     """
 
     STEPS = 8

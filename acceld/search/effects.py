@@ -1,7 +1,7 @@
-"""Recognize rewrites that change the same: by the class of the change, the calls that it adds or removes, and its effect
-on the profile. Pure functions.
+"""Recognize rewrites that make the same change: by the change's class, the calls that it adds or removes, and its
+effect on the profile. Pure functions.
 
-Two summaries of the same change need not share a word. So a summary is not bought for a rewrite whose change an insight
+Two summaries of one change need not share a word. So no summary is bought for a rewrite whose change an insight
 describes already.
 """
 
@@ -18,7 +18,7 @@ DIFFERENT = 1.1
 """Ratio from which two figures of profiles count as different."""
 
 SAME = 0.8
-"""Share of common marks (0 to 1), of all marks of two rewrites, from which both change the same."""
+"""Share of common marks (0 to 1), of all marks of two rewrites, from which both make the same change."""
 
 _CALL = re.compile(r"\.([A-Za-z_]\w*)|\b([A-Za-z_]\w*)(?=\()")
 

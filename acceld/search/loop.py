@@ -516,8 +516,8 @@ class Search:
         if limit is not None and self._made >= limit:
             raise RunEnded(RunState.FINISHED, f"{limit} candidates were evaluated")
         more = self.parameters.fixer_steps if self.parts.proposer.abilities.repairs else 0
-        # A polished kernel is evaluated only if it was timed faster than the best kernel, so its place comes before
-        # another attempt's.
+        # Each attempt keeps one candidate for its polished kernel, before another attempt may begin: a polished kernel is
+        # evaluated only if it was timed faster than the best kernel, so it is worth more than a new attempt.
         kept = int(self.parts.polisher is not None)
         room = None if limit is None else limit - self._made
         return Allowance(room, parents * plan.plans * plan.attempts, more + kept, kept)

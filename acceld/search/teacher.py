@@ -197,8 +197,9 @@ class MemoryTeacher:
     async def _divided(
         self, pairs: Sequence[RewritePair], known: Mapping[int, Insight]
     ) -> tuple[list[RewritePair], list[tuple[RewritePair, RewritePair | int]]]:
-        """Return the pairs for the summarizer, and the pairs that change the same as an insight or as one of these pairs,
-        each with the insight's id or the other pair.
+        """Return the pairs for the summarizer, and the pairs whose change is known already.
+
+        A pair of the second kind comes with the insight's id, or with the earlier pair that makes the same change.
         """
         effects: list[tuple[Effect, RewritePair | int]] = []
         classes = {change for pair in pairs if (change := _change_of(pair))}
@@ -355,5 +356,5 @@ def _key(pair: RewritePair) -> tuple[int, int]:
 
 
 def _child(pair: RewritePair) -> Candidate:
-    """Return the kernel of a pair that was made from the other."""
+    """Return the child of a pair: the kernel that was made from the other one."""
     return pair.fast if pair.positive else pair.slow

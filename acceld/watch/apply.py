@@ -39,7 +39,9 @@ def seen(path: Path) -> str:
 
 
 def seen_as(path: Path, text: str) -> str:
-    """Return the sha256 of a file's content now. Raise UsageError as :func:`seen` does, or if its text is not ``text``."""
+    """Return the sha256 of a file's content now. Raise UsageError as :func:`seen` does, or if the file's text is not
+    ``text``.
+    """
     sha256 = seen(path)
     try:
         now = path.read_text(encoding="utf-8-sig")
@@ -192,7 +194,7 @@ def apply(path: Path, text: str, expected_sha256: str) -> Path:
     The file keeps its permissions, its kind of line ends and its byte order mark. Raise UsageError if the file's
     content no longer has the hash ``expected_sha256``, or if the file can not be written.
     """
-    path = path.resolve()  # for a link, the file that it points to is written
+    path = path.resolve()  # a link stays: the file that it points to is written
     backup = backup_of(path, expected_sha256)
     part: Path | None = None
     try:
@@ -200,10 +202,10 @@ def apply(path: Path, text: str, expected_sha256: str) -> Path:
         if hashlib.sha256(before).hexdigest() != expected_sha256:
             raise _changed(path)
         mode = path.stat().st_mode & 0o777
-        # the backup is moved to its place too: a link that has its name is replaced, not followed
+        # os.replace for the backup too: a link at the backup's path is replaced, not followed
         for place, content in ((backup, before), (path, _written_like(text, before))):
             part = _beside(path, content, mode)
-            if place == path and seen(path) != expected_sha256:  # saved while the backup was written
+            if place == path and seen(path) != expected_sha256:  # the file was saved while the backup was written
                 raise _changed(path)
             os.replace(part, place)
             part = None

@@ -35,7 +35,7 @@ def _fault(value: Any) -> str:
 
 
 def find_workloads(extra_folders: Iterable[Path | str] = ()) -> dict[str, Workload]:
-    """Return every workload by name, in the order of families and names. Raise WorkloadError for an invalid one."""
+    """Return every workload by name, in the order of families and names. Raise WorkloadError for an invalid workload."""
     loaded = [load_workload(folder) for folder in workload_folders(extra_folders).values()]
     return {one.name: one for one in sorted(loaded, key=lambda one: (one.family, one.name))}
 

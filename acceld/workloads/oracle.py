@@ -109,7 +109,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
     """Load a module without writing bytecode, so that no ``__pycache__`` appears in a person's folder."""
 
     def set_data(self, path: Any, data: Any, *, _mode: int = 0o666) -> None:
-        """Write no bytecode: importlib calls this method to write it."""
+        """Write no bytecode. importlib would call this method to write a module's bytecode."""
 
 
 def reference_module(path: Path) -> ModuleType:

@@ -114,7 +114,7 @@ def _names(forward: Callable[..., Any]) -> list[str]:
     """Return the names of the parameters that are given by position."""
     try:
         found = inspect.signature(forward).parameters.values()
-    except (TypeError, ValueError):  # not every callable says what it takes
+    except (TypeError, ValueError):  # some callables have no signature
         return []
     return [one.name for one in found if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
 
@@ -167,7 +167,7 @@ def _refuse_changed(path: Path, forward: Callable[..., Any], name: str, inputs: 
 
 def remedy_of_change(name: str) -> str:
     """Return what to do about a reference that changes its argument ``name``."""
-    return f"Begin forward with {name} = {name}.copy(). What a kernel shall write into {name}, forward returns as an output."
+    return f"Begin forward with {name} = {name}.copy(). If a kernel is to write into {name}, return the new {name} from forward as an output."
 
 
 def _refuse_unlike(path: Path, first: Sequence[Any], second: Sequence[Any]) -> None:
@@ -191,13 +191,13 @@ def _alike(one: Any, other: Any) -> bool:
     wide = np.complex128 if first.dtype.kind == "c" else np.float64
     before, after = first.astype(wide), second.astype(wide)
     finite = np.abs(before[np.isfinite(before)])
-    usual = float(np.median(finite)) if finite.size else 0.0  # not the greatest, which may stand for minus infinity
+    usual = float(np.median(finite)) if finite.size else 0.0  # the greatest value may stand for infinity
     return bool(np.allclose(before, after, rtol=_ALIKE, atol=_ALIKE * usual, equal_nan=True))
 
 
 def drawing_line(path: Path) -> int:
-    """Return the first line outside of ``get_inputs`` that may draw random numbers, lines of ``forward`` first; 0 without
-    one.
+    """Return the first line outside of ``get_inputs`` that may draw random numbers, lines of ``forward`` first; 0 if
+    there is no such line.
     """
     tree = parse(path.read_text(encoding="utf-8-sig"))
     others = [one for one in tree.body if not isinstance(one, ast.Import | ast.ImportFrom)]
@@ -211,7 +211,7 @@ def drawing_line(path: Path) -> int:
 
 
 def _line(path: Path, error: BaseException) -> int:
-    """Return the last line of the file that an exception passed through; 0 without one."""
+    """Return the last line of the file that an exception passed through; 0 if it passed through no line of the file."""
     lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == str(path)]
     return (lines[-1] or 0) if lines else 0
 
@@ -272,7 +272,9 @@ def _facts(value: Any) -> Json:
     found: Json = {"shape": list(np.shape(value)), "dtype": array.dtype.name}
     if array.dtype.kind in "OSUc":
         return found
-    if flat.size > 2 and all(np.unique(part).size <= 2 for part in (flat[:64], flat)):  # sorting all of it takes long
+    if flat.size > 2 and all(
+        np.unique(part).size <= 2 for part in (flat[:64], flat)
+    ):  # np.unique sorts, which takes long for a large array: look at 64 elements first
         found["values"] = [float(one) for one in np.unique(flat)]
     elif array.dtype.kind in "iu" and flat.size:
         found["range"] = [int(flat.min()), int(flat.max())]
@@ -308,7 +310,7 @@ def _noise(outputs: Sequence[Any], wide: Sequence[Any]) -> float:
 
 
 def main() -> None:
-    """Answer on the standard output. What the reference itself prints is kept out of the answer, and reported in it."""
+    """Answer on the standard output. What the reference itself prints becomes a field of the answer."""
     sys.dont_write_bytecode = True  # do not write a __pycache__ to the user's folder
     printed = io.StringIO()
     try:

@@ -100,8 +100,8 @@ def _first(name: str) -> str:
 
 
 def _with_times(name: str, *columns: str) -> str:
-    """Return the SQL that replaces a view of schema version 1 by one that shows the given columns of times as
-    ISO texts.
+    """Return the SQL that replaces a view of schema version 1. The new view shows the given columns of times as ISO
+    texts.
     """
     made = _first(name)
     for column in columns:

@@ -356,7 +356,7 @@ def broken_by(case: WinnerCheck, turns: Interleaved | None, most_percent: float 
     if case.other is None:
         return ""
     if turns is None:
-        return "the kernel that this one beat can not be timed on this machine" if case.won else ""
+        return "the kernel that this winner beat can not be timed on this machine" if case.won else ""
     if case.won and not turns.win:
         return "the gain is smaller than its uncertainty (half the interval's width, or twice the clock's resolution)"
     if case.won and most_percent is None:

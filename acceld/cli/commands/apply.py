@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     places = [place for place in (arguments.file, arguments.output, arguments.export) if place]
     if len(places) != 1:
         raise UsageError(
-            f"acceld apply {what} needs a file for the kernel"
+            "no file for the kernel is named"
             if not places
             else f"the kernel can be written to one file only, not to {', '.join(places)}",
             hint=f"acceld apply {what} KERNEL.py replaces a file, acceld apply {what} -o NEW.py writes a new one",

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
             shutil.rmtree(folder)
         except FileNotFoundError:
             pass
-        except OSError as error:  # it may name a file without its folder
+        except OSError as error:  # the error may name a file without its folder
             raise no_access(OSError(error.errno, error.strerror, str(folder))) from error
     where = " and ".join(str(one) for one in ((place, home.path) if arguments.all else (place,)))
     text = f"freed {size(freed)} in {where}" + (f"; {size(used)} are in use" if used else "")

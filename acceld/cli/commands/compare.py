@@ -1,6 +1,4 @@
-"""``acceld compare``: show runs side by side, if asked as they stood after the same number of candidates; or compare
-two suites.
-"""
+"""``acceld compare``: show runs side by side, on request after equal numbers of candidates; or compare two suites."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     files = [one for one in arguments.runs if one.endswith(".json")]
     if files:
         if len(files) != 2 or len(arguments.runs) != 2:
-            raise UsageError(
-                "acceld compare takes exactly two result files of acceld suite", hint="acceld compare A.json B.json"
-            )
+            raise UsageError("exactly two result files of acceld suite are needed", hint="acceld compare A.json B.json")
         from acceld.cli import suite_tables
 
         return suite_tables.run(arguments)
@@ -119,8 +115,8 @@ def _peak(result: RunOutcome) -> str:
 
 
 def _repaired(rates: Sequence[RepairRate]) -> str:
-    """Return how many failed candidates were repaired of those for which a repair was tried, as ``3 of 7``, with the
-    most frequent class of failure.
+    """Return how many of the failed candidates that a fixer tried were repaired, as ``3 of 7``, with the class of
+    failure that was tried most.
     """
     if not rates:
         return "—"

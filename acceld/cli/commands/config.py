@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.which and arguments.what != "show":
         raise UsageError(
-            f"acceld config {arguments.what} takes no {arguments.which}",
+            f"{arguments.what} takes no {arguments.which}",
             hint="acceld config show KEY, or acceld config trust DIR",
         )
     if arguments.what == "default":

@@ -13,7 +13,7 @@ from acceld.cli.arguments import add_json
 from acceld.cli.commands.status import size
 from acceld.cli.connect import check_history
 from acceld.cli.output import answer, say
-from acceld.errors import UsageError
+from acceld.errors import UsageError, no_file
 from acceld.home import Home, find_home
 
 _SPAN = re.compile(r"^(\d+)([hdwm])$")
@@ -77,11 +77,13 @@ def _restore(home: Home, arguments: argparse.Namespace) -> int:
 
     if not arguments.target:
         raise UsageError(
-            "acceld db restore needs the file of a copy", hint=f"acceld db restore FILE; copies are in {home.backups}."
+            "restore needs the file of a copy", hint=f"acceld db restore FILE; copies are in {home.backups}."
         )
     copy = Path(arguments.target).absolute()
     if copy == home.database:
         raise UsageError(f"{copy} is the history itself", hint=f"Copies are in {home.backups}.")
+    if not copy.is_file():
+        raise no_file(arguments.target, hint=f"Copies are in {home.backups}.")
     _not_served(home, f"restore {arguments.target}")
     home.prepare()
     aside = restore(home.database, copy)
@@ -106,9 +108,7 @@ def _prune(home: Home, arguments: argparse.Namespace) -> int:
 
     match = _SPAN.match(arguments.older or "")
     if match is None:
-        raise UsageError(
-            "acceld db prune needs --older SPAN", hint="SPAN is a time span, such as 30d, 12h, 8w or 6m (months)."
-        )
+        raise UsageError("prune needs --older SPAN", hint="SPAN is a time span, such as 30d, 12h, 8w or 6m (months).")
     check_history(home)
     before = time.time() - int(match[1]) * _UNITS_S[match[2]]
     if arguments.dry_run:
@@ -126,7 +126,7 @@ def _prune(home: Home, arguments: argparse.Namespace) -> int:
         counts = asyncio.run(forget())
     if not (arguments.json or arguments.dry_run) and counts["runs"]:
         say("acceld db vacuum gives the space back")
-    gone = f"{', '.join(f'{count} {name}' for name, count in counts.items())} {'would go' if arguments.dry_run else 'gone'}"
+    gone = f"{', '.join(f'{count} {name}' for name, count in counts.items())} {'would be deleted' if arguments.dry_run else 'deleted'}"
     return answer(arguments, {"pruned": counts, "dry_run": arguments.dry_run}, f"{gone}; insights are kept")
 
 

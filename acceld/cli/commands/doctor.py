@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     for part in arguments.parts:
         if part not in PARTS:
             raise UsageError(
-                f"acceld doctor has no part {part!r}. {did_you_mean(part, PARTS)}".rstrip(),
+                f"there is no part {part!r}. {did_you_mean(part, PARTS)}".rstrip(),
                 hint=f"the parts are {', '.join(PARTS)}; a kernel is checked by acceld check KERNEL.py",
             )
     alone = {"database", "selftest"} & set(arguments.parts)

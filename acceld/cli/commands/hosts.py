@@ -33,9 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     client = Client(find_home(arguments.home))
     if arguments.action != "list":
         if not arguments.host:
-            raise UsageError(
-                f"acceld hosts {arguments.action} needs the name of a host", hint="acceld hosts lists the hosts."
-            )
+            raise UsageError(f"{arguments.action} needs the name of a host", hint="acceld hosts lists the hosts.")
         client.send("POST", f"/v1/hosts/{quote(arguments.host, safe='')}/{arguments.action}")
     hosts: list[dict[str, Any]] = client.get("/v1/hosts")["hosts"]
     if arguments.json:

@@ -44,9 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.source[0] == "kernelbench" and len(arguments.source) == 2:
         return _kernelbench(Path(arguments.source[1]), Path(arguments.into), arguments)
     if len(arguments.source) != 1:
-        raise UsageError(
-            "acceld import takes exactly one source", hint="acceld import DIR, or acceld import kernelbench DIR"
-        )
+        raise UsageError("exactly one source is needed", hint="acceld import DIR, or acceld import kernelbench DIR")
     if arguments.reduced:
         raise UsageError(
             "--reduced works only with KernelBench's problems", hint="acceld import kernelbench DIR --reduced"
@@ -61,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     home = find_home(arguments.home)
     if home.daemon() is not None:
         raise DaemonError(
-            "acceld import can not write to the history while a daemon does",
+            "nothing can be imported while a daemon writes the history",
             hint="acceld stop, then the same command again",
         )
     home.prepare()

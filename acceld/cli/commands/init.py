@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from acceld import config, drafts, figures
-from acceld.chips import API_CHIPS, CURRENT_API
+from acceld.chips import CURRENT_API
 from acceld.cli.arguments import add_json, add_launch, add_target
 from acceld.cli.bare_arguments import by_signature, check_order
 from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
 from acceld.cli.declared import Judged, judged_at, say_judged
-from acceld.cli.kernels import NOT_PASSED, baseline_of, parsed_kernel, place_of
+from acceld.cli.kernels import NOT_PASSED, baseline_of, parsed_kernel, place_of, say_cautions
 from acceld.cli.modules import add_module, module_reference, module_request, write_module_workload
 from acceld.cli.output import print_json, say
 from acceld.cli.reference import say_surprises, write_reference_workload
@@ -28,7 +28,6 @@ from acceld.drafts import DraftArgument, DraftOutput
 from acceld.errors import UsageError, no_file
 from acceld.home import find_home
 from acceld.model import Kernel
-from acceld.nki.entry import has_kernel, parse
 from acceld.targets import Choice
 from acceld.workloads import BASELINE_FILES, Arguments, ArraySpec, load_workload
 
@@ -92,10 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{folder} exists", hint="choose another folder with -o")
     facts = _facts(arguments, kernel)
     given, outputs = list(facts.arguments), list(facts.outputs)
-    if kernel.api in API_CHIPS and not has_kernel(parse(kernel.text, kernel.filename)):
-        say(
-            f"note: no function of {path} is under @nki.jit, which a Trainium needs; the simulator runs {path} nevertheless"
-        )
+    say_cautions(path, kernel, chip)
     lowered = _lowered(Path(arguments.reference), given, outputs) if arguments.reference else None
     state = find_home(arguments.home).prepare()
     if not outputs:
@@ -176,9 +172,7 @@ def _shown(
             other = BASELINE_FILES[CURRENT_API]
             port = f"acceld port {loaded.baselines[kernel.api]} --workload {folder} -o {folder / other}"
             say(f"note: the folder has a kernel for {kernel.api} alone; {port} writes one for {CURRENT_API}")
-            say(
-                f'note: a line {CURRENT_API} = "{other}" in [baselines] of {folder}/workload.toml then makes that kernel a baseline'
-            )
+            say(f'note: then add the line {CURRENT_API} = "{other}" to [baselines] of {folder}/workload.toml')
         for api in loaded.baselines:
             if api != kernel.api:
                 other_place = place_of(resolved, None, loaded, api=api, simulated=True)
@@ -198,7 +192,7 @@ def _from_reference(arguments: argparse.Namespace) -> int:
     """
     if bool(arguments.reference) == bool(arguments.module):
         raise UsageError(
-            "acceld init needs a kernel, a reference or a module",
+            "a kernel, a reference or a module is needed",
             hint="name exactly one: acceld init KERNEL.py, --reference REF.py or --module PKG.MOD:CLASS",
         )
     if arguments.init and not arguments.module:
@@ -264,7 +258,7 @@ def judge_too(
 ) -> None:
     """Judge the kernel for another API in a new folder, and print whether it passes.
 
-    ``first`` is the judgement of the first kernel. What it says was printed before, and is not printed again.
+    ``first`` is the judgement of the kernel that was judged first. Its notes were printed before, and are not repeated.
     """
     path = baseline_of(load_workload(folder), where.api)
     kernel = parsed_kernel(path, api=where.api)

@@ -155,7 +155,9 @@ def _print_playbook(arguments: argparse.Namespace) -> int:
     elif rules:
         say(f"distilled from the insights in brackets; to change the rules, save these lines as {place} and edit them")
     else:
-        say("no rules yet: a rule needs two rewrites that teach the same, or two plans that won with it")
+        say(
+            "no rules yet: a rule needs two rewrites that taught the same lesson, or two plans that won with that lesson"
+        )
     return 0
 
 

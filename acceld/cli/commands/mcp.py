@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "pydantic"):
             raise
-        raise UsageError("acceld mcp needs the package mcp", hint="pip install 'acceld[mcp]'") from error
+        raise UsageError("the package mcp is not installed", hint="pip install 'acceld[mcp]'") from error
     from acceld.agents.toolbox import Toolbox
     from acceld.daemon.launch import ensure
     from acceld.http.server import parse_tcp, refuse_taken

@@ -242,7 +242,7 @@ def _target(arguments: argparse.Namespace, where: Choice, settings: config.Evalu
         raise _no_reference(arguments.target)
     if arguments.target is None:
         raise UsageError(
-            "acceld optimize needs something to optimize",
+            "nothing to optimize is named",
             hint=f"acceld optimize {arguments.workload} begins with that workload's own kernel"
             if arguments.workload
             else "give a workload (acceld workloads lists them), a kernel file or a reference",

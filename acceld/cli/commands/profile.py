@@ -24,6 +24,7 @@ from acceld.cli.kernels import (
     parsed_kernel,
     place_of,
     plain,
+    say_cautions,
     workload_folders,
     workload_of,
 )
@@ -132,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(f"--{name} works only with --jsonl", hint="acceld profile --jsonl IN --out OUT.jsonl")
     if arguments.kernel is None:
         raise UsageError(
-            "acceld profile needs a kernel file or a workload",
+            "a kernel file or a workload is needed",
             hint="acceld profile KERNEL.py, or acceld profile WORKLOAD for its baseline",
         )
     if arguments.backend not in (None, SIMULATOR):
@@ -148,6 +149,8 @@ def run(arguments: argparse.Namespace) -> int:
     where = place_of(resolved, Path(arguments.kernel), found, api=arguments.api, chip=arguments.chip, simulated=True)
     chip, api = where.chip, where.api
     with _subject(arguments, api, found) as subject:
+        if not _is_workload(arguments):
+            say_cautions(Path(arguments.kernel), subject.kernel, chip)
         home = find_home(arguments.home)
         state = home.prepare()
         if arguments.ir:
@@ -459,9 +462,9 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
 
 
 def _error(correctness: Correctness, found: Workload | None) -> str:
-    """Return the error on the workload's own inputs beside its tolerance, and say where the tolerance comes from.
+    """Return, as text, the error on the workload's own inputs, its tolerance, and where that tolerance comes from.
 
-    Other inputs are left out: where even float32 arithmetic errs much, error and tolerance say nothing about the
+    Other inputs are left out, because some make even float32 arithmetic err much: an error there says nothing about the
     kernel.
     """
     own = [
@@ -477,7 +480,9 @@ def _error(correctness: Correctness, found: Workload | None) -> str:
     else:
         text += f" (derived from the rounding noise on this workload; the {found.tolerance:.2g} of workload.toml is the upper limit)"
     return (
-        text if found.reference else f"{text}; against the kernel's own execution in float64, for want of a reference"
+        text
+        if found.reference
+        else f"{text}; against the kernel's own execution in float64, because there is no reference"
     )
 
 

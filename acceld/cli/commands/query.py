@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.sql is None:
         raise UsageError(
-            "acceld query needs an SQL statement",
+            "an SQL statement is needed",
             hint='acceld query "SELECT * FROM history"; --tables lists the tables and their columns.',
         )
     sql = _typed() if arguments.sql == "-" else arguments.sql

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     named = None if match or arguments.id.isdigit() else run_named(arguments.home, arguments.id)
     if not match and named is None and not arguments.id.isdigit():
         raise UsageError(
-            f"{arguments.id!r} is no id and no name of a run",
+            f"{arguments.id!r} is neither an id nor the name of a run",
             hint="a run r12, a candidate c345, an insight i38 or an evaluation e901; acceld runs lists the runs",
         )
     kind, number = (match[1], int(match[2])) if match else ("r", named or int(arguments.id))

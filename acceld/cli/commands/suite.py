@@ -380,10 +380,16 @@ def _print(rows: Sequence[Row], record: Mapping[str, Any]) -> None:
     print_table(table, headers, right=frozenset(range(1, 8)))
     mean = record["geometric_mean"]
     if mean is not None:
-        print(f"geometric mean of {mean['count']}: {mean['value']:.2f}x ({mean['low']:.2f} to {mean['high']:.2f})")
+        print(
+            f"geometric mean of {figures.many(mean['count'], 'kernel')}: {mean['value']:.2f}x ({mean['low']:.2f} to {mean['high']:.2f})"
+        )
     if (step := record.get("step")) is not None:
         before, after = (figures.duration(step[name]) for name in ("before_us", "after_us"))
-        band = "no band: a kernel is unvalidated" if step["band_percent"] is None else f"±{step['band_percent']:.1f} %"
+        band = (
+            "no band, because the latency of a kernel is not validated"
+            if step["band_percent"] is None
+            else f"±{step['band_percent']:.1f} %"
+        )
         print(
             f"these kernels took {before} of a step of the model, and now take {after}: {step['speedup']:.2f}x ({band})"
         )

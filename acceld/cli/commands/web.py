@@ -20,5 +20,5 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         from acceld.cli.web_server import serve
     except ModuleNotFoundError as error:
-        raise UsageError("acceld web needs textual-serve", hint="pip install 'acceld[web]'") from error
+        raise UsageError("the package textual-serve is not installed", hint="pip install 'acceld[web]'") from error
     return serve(arguments.home, arguments.port, arguments.run)

@@ -182,7 +182,7 @@ def _prepare_c(job: Job, artefact: str) -> Call:
             first = not bound
             pointers = bound[id(outputs)] = [_passed(one) for one in (*inputs, *outputs)]
             if first:
-                # the counter that serves as a clock is forbidden last, because Python reads it when it takes a lock
+                # forbidden just before the kernel runs: Python reads this counter, which serves as a clock, to take a lock
                 linux.forbid_counter()
         function(*pointers)
         if live.value:

@@ -262,6 +262,9 @@ def _located(refusal: BuildRefused, error: BaseException, path: Path) -> BuildRe
 
 
 def _absolute(source: str, part: str, line: int) -> int:
-    """Return the line number in the file ``source`` of line ``line`` of the function whose text is ``part``."""
+    """Return the number in the file ``source`` of a function's line ``line``; 0 if the file lacks the function.
+
+    ``part`` is the function's text, in which lines count from 1.
+    """
     place = source.find(part) if part else -1
     return source[:place].count("\n") + line if place >= 0 else 0

@@ -228,7 +228,7 @@ class _Changing:
         self._bits[list(pair)] = self._bits[list(reversed(pair))]
 
     def changed(self, number: int) -> NDArray[Any]:
-        """Return the array with the pair number ``number`` exchanged. The result is valid until the next call."""
+        """Return the array with the elements of the pair ``number`` exchanged. The result is valid until the next call."""
         for pair in (self._swapped, self._pairs[number % len(self._pairs)] if self._pairs else None):
             if pair is not None:
                 self._exchange(pair)

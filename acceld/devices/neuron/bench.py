@@ -48,8 +48,10 @@ class Bench:
     async def on_core(
         self, case: NeuronCase, *, timing: bool, work: Callable[[NeuronRunner], Awaitable[T]]
     ) -> T | Failed:
-        """Return a finding on one backend: the parts that it would use on this machine, or the parts that are
-        missing.
+        """Return the result of ``work``, called with a runner on a leased core, or a failure if the kernel is at fault.
+
+        If the core is lost, ``work`` is called again on another core, on at most TRIES cores. Raise ProfilerError if
+        the profiler fails, and DeviceError if no core can be leased, or if no core can time even a known-good kernel.
         """
         machine, request = self._machine, case.request
         await self._recover()

@@ -64,7 +64,7 @@ async def test_a_count_that_fails_is_an_estimate_that_says_why(key: str, kind: s
     async with ScriptedServer(default=Reply(kind=kind)) as server:
         lengths, way = await _measured(settings_for(server, "messages", key_env=key), REQUESTS)
     assert lengths["planner"] == PromptLength(estimated_tokens("s" * 40), estimated_tokens("u" * 7))
-    assert way.startswith(f"{ESTIMATED}, for the provider did not count them: model 'm': ") and KEY not in way
+    assert way.startswith(f"{ESTIMATED}, because the provider did not count them: model 'm': ") and KEY not in way
     assert len(server.seen) == 1, "one failed count is enough"
 
 

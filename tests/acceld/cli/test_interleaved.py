@@ -44,7 +44,7 @@ def _turns(ratio: float, band_percent: float = 2.0) -> Interleaved:
             SAME,
             "the gain is smaller than its uncertainty (half the interval's width, or twice the clock's resolution)",
         ),
-        (WINNER, None, "the kernel that this one beat can not be timed on this machine"),
+        (WINNER, None, "the kernel that this winner beat can not be timed on this machine"),
         (replace(WINNER, other=None), None, ""),
         (FILE, _turns(1.0), ""),
         (FILE, _turns(0.96), ""),

@@ -96,6 +96,15 @@ def test_shapes_alone_time_a_kernel_unchecked(folder: Path, capsys: pytest.Captu
     assert reported["version"] == 1 and reported["program_hash"]
 
 
+def test_a_profile_says_what_a_trainium_may_not_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "mine.py").write_text(CURRENT.replace("@nki.jit\n", ""))
+    assert main(["profile", "mine.py", "--arg", "a=128x64:float32", "--chip", "trn1"]) == 0
+    said = capsys.readouterr().err
+    assert (
+        "no function of mine.py is under @nki.jit" in said and "supports nki on trn2 and trn3, and not on trn1" in said
+    )
+
+
 def test_a_reference_checks_a_kernel(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "mine.py", "--reference", "ref.py", "--json"]) == 0
     assert answer(capsys)["status"] == "passed"

@@ -218,7 +218,7 @@ def test_a_result_says_what_it_was_compared_with_and_which_tolerance_counts(here
     found = load_workload(here)
     text = _error(Correctness(Gate.SEARCH, 1e-8, 1e-5), found)
     assert "tolerance 1e-05 (derived" in text and "the 2e-05 of workload.toml is the upper limit" in text
-    assert "for want of a reference" in text
+    assert "because there is no reference" in text
     assert _error(Correctness(Gate.SEARCH, 1e9, 1e-5), None).startswith("not finite relative L2")
     assert "compared with itself alone" in _status(passed(10.0), found)
 

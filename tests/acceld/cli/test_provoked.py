@@ -34,6 +34,8 @@ FILES = {
     "array.npz": "no archive",
     "casts/ref.py": "import numpy as np\ndef get_inputs():\n    return [np.ones((4, 4), np.float32)]\n"
     "def forward(x):\n    return x\n",
+    "odd/ref.py": "import numpy as np\ndef get_inputs():\n    return [np.ones((4, 5), np.float32)]\n"
+    "def forward(x):\n    return x @ x\n",
     "unnamed/workload.toml": '[arguments.x]\nshape = ["N"]\ndtype = "float32"\n',
 }
 PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
@@ -60,8 +62,15 @@ PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
     "web --port 99999": (2, ("99999 is not the number of a port", "--port")),
     "optimize silu --api nki_legacy --chip trn3": (2, ("trn3", "--chip or --api")),
     "optimize ref.py": (2, ("ref.py", "--arg NAME=128x512:float32")),
-    "optimize ref.py --arg x=4x5:float32": (2, ("ref.py:2", "The reference was called with x=4x5:float32", "--arg")),
-    "profile": (2, ("needs a kernel file or a workload", "acceld profile KERNEL.py")),
+    "optimize ref.py --arg x=4x5:float32": (
+        2,
+        (
+            "ref.py:2",
+            "The reference was called with x=4x5:float32: change --arg",
+        ),
+    ),
+    "init --reference odd/ref.py --arg x=4x4:float32": (2, ("odd/ref.py:5", "what its get_inputs() returns")),
+    "profile": (2, ("a kernel file or a workload is needed", "acceld profile KERNEL.py")),
     "profile kernel.py": (2, ("no workload", "--arg", "acceld init kernel.py")),
     "profile kernel.py --arg x=4x4:float31": (2, ("'x=4x4:float31'", "'float32'")),
     "profile kernel.py --arg x=4x4:float64": (2, ("'x=4x4:float64'", "use float32")),
@@ -69,6 +78,8 @@ PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
     "port kernel.py": (2, ("kernel.py imports nki", "use the file as it is")),
     "init kernel.py --inputs array.npz": (2, ("array.npz is no file of arrays", "numpy.savez")),
     "init --reference casts/ref.py --arg x=4x4:bfloat16": (2, ("get_inputs makes x as 4x4:float32", "leave out --arg")),
+    "profile odd/ref.py": (7, ("odd/ref.py is no kernel", "acceld init --reference odd/ref.py\n")),
+    "profile ref.py": (7, ("ref.py is no kernel", "acceld init --reference ref.py --arg NAME=SHAPE:DTYPE")),
     "profile kernel.py --arg x": (2, ("'x'", "x=4096x8192:bfloat16")),
     "profile kernel.py --arg z=4x4:float32": (2, ("no parameter 'z'", "x, w")),
     "profile silu --backend cpu": (2, ("simulator, not on cpu", "acceld optimize silu --backend cpu")),
@@ -113,10 +124,12 @@ PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
     "db prune --older 3d": (2, ("no history", "acceld optimize")),
     "profile bare": (2, ("the folder bare has no workload.toml", "acceld init --reference bare/reference.py")),
     "profile torn": (2, ("torn/workload.toml", "line 1", "TOML")),
+    "db restore nofile": (2, ("there is no file nofile", "Copies are in", "backups")),
+    "status --home elsewhere": (3, ("no daemon runs for", "acceld start --home", "elsewhere")),
     "stop": (3, ("nothing to stop", "--home DIR")),
     "import nowhere": (2, ("there is no file nowhere",)),
     "config show search.beem": (2, ("no key or section 'search.beem'",)),
-    "config path search": (2, ("config path takes no search", "acceld config show KEY")),
+    "config path search": (2, ("path takes no search", "acceld config show KEY")),
     "config show --list": (2, ("--list", "acceld config trust DIR")),
     "runx": (2, ("'runx'", "'runs'", "--help --all")),
 }

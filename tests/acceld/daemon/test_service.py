@@ -321,7 +321,7 @@ async def test_a_daemon_whose_file_is_deleted_writes_the_file_again(home: Home) 
     async with serving(home):
         told = await asyncio.to_thread(home.daemon)
         await asyncio.to_thread(home.daemon_file.unlink)
-        with pytest.raises(DaemonError, match="starts or ends"):
+        with pytest.raises(DaemonError, match="is starting or ending"):
             raise not_running(home)
         async with asyncio.timeout(300):
             while (again := await asyncio.to_thread(home.daemon)) is None:  # noqa: ASYNC110  a file tells nobody

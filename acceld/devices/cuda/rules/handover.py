@@ -256,7 +256,7 @@ def _mixes(function: FunctionNode, loaded: set[str]) -> bool:
         if isinstance(statement, ast.Assign) and names(statement.value) & loaded
         for name in names(statement.targets[0])
     }
-    # only computed values are searched for, because pointers start from the parameters themselves
+    # the parameters are left out: every address begins with one, which mixes no elements
     values = depending(function, first)
     if any(values & names(access.args[0]) for access in accesses(function)):
         return True

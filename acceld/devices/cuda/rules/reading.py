@@ -122,7 +122,7 @@ class TritonModule(SourceText):
         return self.line_starts[body[0].lineno - 1], self.line_starts[last]
 
     def whole_span(self, function: FunctionNode) -> tuple[int, int]:
-        """Return the start and end, in characters, of the lines of a device function with its decorators."""
+        """Return the character offsets at which the lines of a device function, decorators included, start and end."""
         start, _ = self.span(function.decorator_list[0])
         return self.line_start(start), self.lines_span([function])[1]
 

@@ -123,11 +123,11 @@ class Measurement:
 
 
 def warmups_after(unsteady: Round, chip: str, warmups: int) -> int:
-    """Return the number of warm-ups of the next round: twice as many as before if only the first executions of
-    ``unsteady`` were slow.
+    """Return the number of warm-ups for the round after the round ``unsteady``.
 
-    The first execution after a load starts the engines. A kernel on GpSimd also loads its library once, which
-    takes milliseconds.
+    The number doubles if only the first executions were slow, because more warm-ups cure that: the first execution
+    after a load starts the engines, and a kernel on GpSimd loads its library once, which takes milliseconds. Otherwise
+    the number stays.
     """
     settled = replace(unsteady, samples_us=unsteady.samples_us[len(unsteady.samples_us) // 2 :])
     slow = max(unsteady.samples_us[: len(unsteady.samples_us) // 2]) > max(settled.samples_us)

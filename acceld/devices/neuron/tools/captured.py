@@ -71,11 +71,7 @@ class InterfaceTensor:
 
     @property
     def dtype(self) -> str:
-        """The counts of one backend's screening, which decides whether candidates that are predicted to be slow are
-        measured.
-
-        Screening ends after too many errors.
-        """
+        """Return a dtype of the tensor's element size, as a guess: profiles do not store the dtype."""
         count = 1
         for length in self.shape:
             count *= length

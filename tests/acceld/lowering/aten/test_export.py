@@ -531,7 +531,7 @@ def test_import_of_kernelbench_needs_a_folder_with_problems(
     assert main(["import", "kernelbench"]) == 2
     assert "kernelbench needs a folder" in capsys.readouterr().err
     assert main(["import", "a", "b"]) == 2
-    assert "import takes exactly one source" in capsys.readouterr().err
+    assert "exactly one source is needed" in capsys.readouterr().err
 
 
 @with_torch

@@ -156,7 +156,7 @@ class CompileInputs:
             return Path(path)
         there = sorted(self.folder.rglob("*.neff"), key=lambda one: one.stat().st_mtime)
         if not there:
-            raise FileNotFoundError(f"the route wrote no NEFF, neither {path} nor another")
+            raise FileNotFoundError(f"the compiler wrote no NEFF: neither {path} nor another file")
         return there[-1]
 
     def written(self, call: Callable[[], Any], path: Path) -> Path:

@@ -25,7 +25,9 @@ def pack(record: dict[str, Any], data: bytes = b"") -> bytes:
     """Return one record as bytes. Raise FrameError if the record is larger than a reader accepts."""
     text = json.dumps(record, separators=(",", ":")).encode()
     if len(text) > MAX_JSON or len(data) > MAX_BYTES:
-        raise FrameError(f"a record of {len(text)} + {len(data)} bytes is too large")
+        raise FrameError(
+            f"a record has {len(text)} bytes of JSON and {len(data)} of data; {MAX_JSON} and {MAX_BYTES} are allowed"
+        )
     return HEAD.pack(MAGIC, len(text), len(data)) + text + data
 
 
@@ -40,7 +42,9 @@ def head(raw: bytes, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
     if magic != MAGIC:
         raise FrameError(f"the stream holds no record; its next bytes are {raw[:8]!r}")
     if text > MAX_JSON or data > max_bytes:
-        raise FrameError(f"a record announces {text} + {data} bytes; {MAX_JSON} + {max_bytes} are allowed")
+        raise FrameError(
+            f"a record announces {text} bytes of JSON and {data} of data; {MAX_JSON} and {max_bytes} are allowed"
+        )
     return text, data
 
 
