@@ -82,6 +82,12 @@ STRIP = 400
 """Rough number of cycles that a transposed load and its transposition take, in addition to one cycle for each row."""
 FLOATS = ("float32", "bfloat16", "float16")
 """Dtypes that operands of the tensor engine may have."""
+TURNED_AS = {
+    **dict(zip(FLOATS, FLOATS, strict=True)),
+    **dict.fromkeys(("int8", "uint8", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"), "bfloat16"),
+    **dict.fromkeys(("int16", "uint16"), "float32"),
+}
+"""The dtype in which the tensor engine transposes elements, by their own dtype. It has each of their values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,11 +38,11 @@ from acceld.lowering.choices import (
     BANK,
     BYTES,
     CHUNK_BYTES,
-    FLOATS,
     LEAST_TURNED,
     ROW,
     SBUF,
     SPARSEST,
+    TURNED_AS,
     WIDEST,
     Choices,
     HbmPlacement,
@@ -1024,9 +1024,7 @@ class Nest(Choices):
         offset = self._offset(n, row) + further
         inner = axes or ((1, 1),)
         apart = len(inner) == 1 and inner[0][1] not in (0, 1) and reach.access.view.node is not INDEX
-        # True if the tensor engine can transpose the elements on the chip; it has no integers
-        floats = dst.tile.dtype in FLOATS
-        if apart and floats and step == 1 and inner[0][0] >= 32 and self.part >= LEAST_TURNED:
+        if apart and dst.tile.dtype in TURNED_AS and step == 1 and inner[0][0] >= 32 and self.part >= LEAST_TURNED:
             self._fetch_turned(dst, tensor, offset, inner[0])
             return
         if apart and inner[0][1] == -1:
@@ -1079,9 +1077,19 @@ class Nest(Choices):
             block = self.build.tile("strip_tile", (size, rows), dst.tile.dtype)
             source = Block(tensor, offset + at * stride, ((stride, size), (1, rows)))
             self.build.call("dma_copy", full(block), src=source)
-            across = self.build.tile("across", (rows, size), dst.tile.dtype, psum=True)
-            self.build.call("nc_transpose", full(across), data=full(block))
+            held = self._turnable(full(block))
+            across = self.build.tile("across", (rows, size), held.tile.dtype, psum=True)
+            self.build.call("nc_transpose", full(across), data=held)
             self.build.call("tensor_copy", _shifted(dst, at, size), src=full(across))
+
+    def _turnable(self, piece: Piece) -> Piece:
+        """Return the elements of ``piece`` in a dtype that the tensor engine transposes."""
+        dtype = TURNED_AS[piece.tile.dtype]
+        if dtype == piece.tile.dtype:
+            return piece
+        held = full(self.build.tile("wider", (piece.tile.shape[0], piece.spans[-1].count or 1), dtype))
+        self.build.call("tensor_copy", held, src=piece)
+        return held
 
     def _load_vector(self, n: int) -> Tile:
         """Load the row of HBM access ``n``, which all rows share, into every partition of a tile, and return the tile."""
@@ -1537,7 +1545,7 @@ class Nest(Choices):
 
         If the result is True, columns that are far apart in HBM are stored transposed.
         """
-        own = source.tile.dtype in FLOATS and source.tile.space == "sbuf" and not source.bits_as
+        own = source.tile.dtype in TURNED_AS and source.tile.space == "sbuf" and not source.bits_as
         return own and columns >= 32 and self.part >= LEAST_TURNED
 
     def _store_turned(self, source: Piece, tensor: HbmTensor, offset: Affine, axis: tuple[int, int]) -> None:
@@ -1546,6 +1554,7 @@ class Nest(Choices):
         The tensor engine transposes the data first. ``axis`` is the (extent, stride) of a row.
         """
         extent, stride = axis
+        source = self._turnable(source)
         for at, size, _ in self.build.strips("strip", extent):
             across = self.build.tile("across", (size, self.part), source.tile.dtype, psum=True)
             self.build.call("nc_transpose", full(across), data=_shifted(source, at, size))

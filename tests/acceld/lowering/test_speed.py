@@ -12,7 +12,7 @@ from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.timing.timeline import timeline
 from tests.acceld.lowering.formulas import Array
-from tests.acceld.lowering.test_formulas import each_in_one_api, kernel_of, right
+from tests.acceld.lowering.test_formulas import each_in_one_api, kernel_of, right, run_all
 
 Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...], float]
 CASES: dict[str, Case] = {}
@@ -427,3 +427,25 @@ def test_patches_that_lie_in_short_ranges_are_copied_before_their_product() -> N
     specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
     found = timeline(trace(source, specs, api="nki", chip="trn2")).latency_us
     assert found is not None and found <= 80
+
+
+def turned_and_scaled(w: Array) -> Any:
+    return w.T.astype(np.float32) * 2
+
+
+def rounded_and_turned(w: Array) -> Any:
+    return np.clip(w * 20, 0, 127).astype(np.int8).T
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype"),
+    [*((turned_and_scaled, dtype) for dtype in ("int8", "uint8", "int16", "uint16")), (rounded_and_turned, "float32")],
+)
+def test_transposed_whole_numbers_are_loaded_and_stored_in_rows(function: Callable[..., Any], dtype: str) -> None:
+    whole = np.random.default_rng(0).integers(-500, 500, (256, 130))
+    given = whole.astype(dtype)
+    source = kernel_of(function, [given], "nki")
+    (found,) = run_all(source, given)
+    assert np.array_equal(found, function(given))
+    took = timeline(trace(source, [TensorSpec(given.shape, dtype)], api="nki", chip="trn2")).latency_us
+    assert took is not None and took <= 30
