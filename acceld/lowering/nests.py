@@ -70,6 +70,8 @@ from acceld.lowering.statements import (
 )
 
 Pattern = tuple[tuple[int, int], ...]
+RUN = 2048
+"""Most bytes of a row of a right operand that one transfer moves before they are transposed."""
 TURNED_TOGETHER = 4
 """Number of transposes that are written to one PSUM bank, so that a single copy moves their results to SBUF."""
 
@@ -1139,11 +1141,11 @@ class Nest(Choices):
         extent, step = shared[-1]
         turned = step == 1 and columns[-1][1] != 1 and size > 1 and extent > 1
         with self._each_term(counted, shared, part) as (outside, block, lead):
+            if turned:
+                self._turned_right(tile, block, tensor, base + outside, columns, extent)
+                return tile
             for at, rows, number in self.build.strips("step", extent, part):
                 where = Span(block + number, None)
-                if turned:
-                    self._turned_right(tile, where, tensor, base + outside + at, columns, rows)
-                    continue
                 dst = Piece(tile, (Span(lead, rows), where, Span(ZERO, size)))
                 pattern = ((step, rows), *((s, e) for e, s in columns))
                 if len(columns) > 1:
@@ -1171,21 +1173,38 @@ class Nest(Choices):
         return (*apart, (hull, 1)) if fewer or (near[-1][1] > 1 and hull <= SPARSEST * elements) else None
 
     def _turned_right(
-        self, tile: Tile, where: Span, tensor: HbmTensor, offset: Affine, columns: Axes, rows: int
+        self, tile: Tile, block: Affine, tensor: HbmTensor, offset: Affine, columns: Axes, extent: int
     ) -> None:
-        """Load ``rows`` rows of a right operand that is contiguous along the axis that the matrix product sums over.
+        """Load the ``extent`` rows of a right operand that is contiguous along the axis that the matrix product sums over.
 
         The data are loaded transposed, because contiguous transfers are fast, and are transposed back on the chip.
-        ``where`` is the block of ``tile`` that gets the rows.
+        ``block`` is the first block of ``tile`` that gets rows.
         """
-        *outer, (extent, stride) = columns
+        *outer, (width, stride) = columns
+        part, dtype = tile.shape[0], tile.dtype
+        run = part * max(1, RUN // (part * BYTES[dtype]))
         with self.build.loops("tap", [e for e, _ in outer]) as names:
-            place = ZERO
+            column = ZERO
             for depth, ((_, by), name) in enumerate(zip(outer, names, strict=True)):
                 offset += variable(name) * by
-                place += variable(name) * math.prod(e for e, _ in columns[depth + 1 :])
-            dst = Piece(tile, (Span(ZERO, rows), where, Span(place, extent)))
-            self._fetch_turned(dst, tensor, offset, (extent, stride))
+                column += variable(name) * math.prod(e for e, _ in columns[depth + 1 :])
+            for at, size, _ in self.build.strips("strip", width):
+                for along, terms, number in self.build.strips("run", extent, run):
+                    strip = full(self.build.tile("strip_tile", (size, terms), dtype))
+                    source = Block(tensor, offset + at * stride + along, ((stride, size), (1, terms)))
+                    self.build.call("dma_copy", strip, src=source)
+                    held = self._turnable(strip)
+                    first, to = block + number * (run // part), column + at
+                    self._turn(
+                        terms,
+                        part,
+                        size,
+                        held.tile.dtype,
+                        lambda start, count, held=held: Piece(held.tile, (held.spans[0], Span(start, count))),
+                        lambda rows, start, count, first=first, to=to, size=size: Piece(
+                            tile, (Span(ZERO, rows), Span(first + start, count), Span(to, size))
+                        ),
+                    )
 
     @contextmanager
     def _each_term(self, counted: Axes, shared: Axes, part: int) -> Iterator[tuple[Affine, Affine, Affine]]:
@@ -1257,33 +1276,57 @@ class Nest(Choices):
         return Piece(tile, tuple(spans))
 
     def _turn_tile(self, source: Tile, tile: Tile, counted: Axes, shared: Axes, row: str | None) -> None:
-        """Transpose the rows in ``source`` into ``tile``. Up to four transposes share one copy from PSUM to SBUF."""
+        """Transpose the rows in ``source`` into ``tile``."""
         step, part = shared[-1][1], tile.shape[0]
         terms = math.prod(e for e, _ in shared)
         with self._each_term(counted, ((terms, step),), part) as (tap, block, _):
-            for count, first, size in blocks_of(terms, part):
-                together = next(t for t in (TURNED_TOGETHER, 2, 1) if count % t == 0 and t * self.part * 4 <= 4 * BANK)
-                with self.build.loop("step", count // together) as name:
-                    shape = (size, together, self.part) if together > 1 else (size, self.part)
-                    across = self.build.tile("across", shape, tile.dtype, psum=True)
-                    for one in range(together):
-                        at = variable(name) * (size * together) + (first + one * size)
-                        dst = full(across)
-                        if together > 1:
-                            dst = Piece(across, (Span(ZERO, size), Span(Affine(one), None), Span(ZERO, self.part)))
-                        walked = shared if len(shared) > 1 else ((size, step),)
-                        data = self._apart(source, tap + at * step, walked, row)
-                        if isinstance(data, Strided) and len(data.pattern) > 1:  # a transpose takes columns of one axis
-                            beside = self.build.tile("beside", (self.part, size), tile.dtype)
-                            shaped = _reshaped(full(beside), (self.part, *(n for _, n in data.pattern)))
-                            self.build.call("tensor_copy", shaped, src=data)
-                            data = full(beside)
-                        self.build.call("nc_transpose", dst, data=data)
-                    start = block + variable(name) * together + first // part
-                    spans = [Span(ZERO, size), Span(start, together if together > 1 else None), Span(ZERO, self.part)]
-                    if len(tile.shape) == 4:
-                        spans.insert(1, Span(variable(row), None))
-                    self.build.call("tensor_copy", Piece(tile, tuple(spans)), src=full(across))
+
+            def data(at: Affine, size: int) -> Value:
+                walked = shared if len(shared) > 1 else ((size, step),)
+                found = self._apart(source, tap + at * step, walked, row)
+                if isinstance(found, Strided) and len(found.pattern) > 1:  # a transpose takes columns of one axis
+                    beside = full(self.build.tile("beside", (self.part, size), tile.dtype))
+                    shaped = _reshaped(beside, (self.part, *(n for _, n in found.pattern)))
+                    self.build.call("tensor_copy", shaped, src=found)
+                    return beside
+                return found
+
+            def place(size: int, first: Affine, blocks: int | None) -> Piece:
+                spans = [Span(ZERO, size), Span(block + first, blocks), Span(ZERO, self.part)]
+                if len(tile.shape) == 4:
+                    spans.insert(1, Span(variable(row), None))
+                return Piece(tile, tuple(spans))
+
+            self._turn(terms, part, self.part, tile.dtype, data, place)
+
+    def _turn(
+        self,
+        terms: int,
+        part: int,
+        rows: int,
+        dtype: str,
+        data: Callable[[Affine, int], Value],
+        place: Callable[[int, Affine, int | None], Piece],
+    ) -> None:
+        """Write transposes of ``terms`` columns of ``rows`` rows, ``part`` at a time. Up to four transposes share one copy
+        from PSUM to SBUF.
+
+        ``data`` returns columns by the first one and their number. ``place`` returns where their rows go, by the number of
+        partitions, the first block and the number of blocks, which is None for a single block.
+        """
+        for count, first, size in blocks_of(terms, part):
+            together = next(t for t in (TURNED_TOGETHER, 2, 1) if count % t == 0 and t * rows * 4 <= 4 * BANK)
+            with self.build.loop("step", count // together) as name:
+                shape = (size, together, rows) if together > 1 else (size, rows)
+                across = self.build.tile("across", shape, dtype, psum=True)
+                for one in range(together):
+                    dst = full(across)
+                    if together > 1:
+                        dst = Piece(across, (Span(ZERO, size), Span(Affine(one), None), Span(ZERO, rows)))
+                    at = variable(name) * (size * together) + (first + one * size)
+                    self.build.call("nc_transpose", dst, data=data(at, size))
+                start = variable(name) * together + first // part
+                self.build.call("tensor_copy", place(size, start, together if together > 1 else None), src=full(across))
 
     def _apart(self, tile: Tile, start: Affine, axes: Axes, row: str | None) -> Piece | Strided:
         """Return the columns of a tile along ``axes``, from column ``start`` on."""
