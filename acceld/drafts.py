@@ -317,7 +317,8 @@ def _finished(process: subprocess.Popen[str], request: str) -> tuple[str, str]:
             )
         if time.monotonic() - changed > IDLE_S:
             raise _LateError(
-                f"has used no processor time for {IDLE_S:.0f} s", "let the reference wait for nothing, and read no input"
+                f"has used no processor time for {IDLE_S:.0f} s",
+                "let the reference wait for nothing, and read no input",
             )
 
 
