@@ -1193,18 +1193,19 @@ class Nest(Choices):
                     strip = full(self.build.tile("strip_tile", (size, terms), dtype))
                     source = Block(tensor, offset + at * stride + along, ((stride, size), (1, terms)))
                     self.build.call("dma_copy", strip, src=source)
-                    held = self._turnable(strip)
-                    first, to = block + number * (run // part), column + at
-                    self._turn(
-                        terms,
-                        part,
-                        size,
-                        held.tile.dtype,
-                        lambda start, count, held=held: Piece(held.tile, (held.spans[0], Span(start, count))),
-                        lambda rows, start, count, first=first, to=to, size=size: Piece(
-                            tile, (Span(ZERO, rows), Span(first + start, count), Span(to, size))
-                        ),
-                    )
+                    self._turn_strip(self._turnable(strip), terms, tile, block + number * (run // part), column + at)
+
+    def _turn_strip(self, strip: Piece, terms: int, tile: Tile, block: Affine, column: Affine) -> None:
+        """Transpose a piece of ``terms`` columns into ``tile``, from block ``block`` and column ``column`` on."""
+        own, size = strip.spans[0], strip.tile.shape[0]
+
+        def data(start: Affine, count: int) -> Value:
+            return Piece(strip.tile, (own, Span(start, count)))
+
+        def place(rows: int, first: Affine, blocks: int | None) -> Piece:
+            return Piece(tile, (Span(ZERO, rows), Span(block + first, blocks), Span(column, size)))
+
+        self._turn(terms, tile.shape[0], size, strip.tile.dtype, data, place)
 
     @contextmanager
     def _each_term(self, counted: Axes, shared: Axes, part: int) -> Iterator[tuple[Affine, Affine, Affine]]:
