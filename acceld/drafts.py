@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,7 +24,14 @@ if TYPE_CHECKING:
     from acceld.lowering.kernels import Pieces
     from acceld.model import Kernel
 
-REFERENCE_DEADLINE_S = 300
+REFERENCE_DEADLINE_S = 300.0
+"""Most processor seconds that a child process may take to run or to lower a reference. The time of day does not count,
+because other processes may use this machine's cores.
+"""
+IDLE_S = 60.0
+"""Seconds without any processor time after which a child process counts as one that waits for ever."""
+LOOK_S = 0.5
+"""Seconds between two looks at a child process."""
 _COMMENTS_AT = 35
 """Column of the comments in a drafted workload.toml."""
 _MOST_MULTIPLE = 100
@@ -254,28 +262,64 @@ def _answered(path: Path, start: Child, *, doing: str, request: str = "", hint: 
     """
     if not path.is_file():
         raise no_file(path, hint="Give the reference: a Python file with forward(...).")
-    try:
-        done = subprocess.run(
-            start.command,
-            input=request,
-            env=start.environment,
-            capture_output=True,
-            text=True,
-            timeout=REFERENCE_DEADLINE_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise WorkloadError(
-            f"{path}: {doing} takes more than {REFERENCE_DEADLINE_S} s",
-            hint="use smaller shapes, or numpy functions in place of Python loops",
-        ) from error
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        own = re.findall(rf'File "{re.escape(str(path.resolve()))}", line (\d+)', done.stderr)
+    with subprocess.Popen(
+        start.command,
+        env=start.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            found, told = _finished(process, request)
+        except BaseException as error:
+            process.kill()
+            if isinstance(error, _LateError):
+                raise WorkloadError(f"{path}: {doing} {error}", hint=error.remedy) from error
+            raise
+    if process.returncode:
+        lines = told.strip().splitlines()
+        own = re.findall(rf'File "{re.escape(str(path.resolve()))}", line (\d+)', told)
         where = f"{path}:{own[-1]}" if own else str(path)
         why = lines[-1] if lines else "it ended without a message"
         raise WorkloadError(f"{where}: {doing} failed: {why}", hint=hint)
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(found.splitlines()[-1])
+
+
+class _LateError(Exception):
+    """A child process that takes too long, with the remedy."""
+
+    def __init__(self, why: str, remedy: str) -> None:
+        super().__init__(why)
+        self.remedy = remedy
+
+
+def _finished(process: subprocess.Popen[str], request: str) -> tuple[str, str]:
+    """Return what a child process writes to its standard output and to its standard error. ``request`` is its standard
+    input.
+
+    Raise _LateError if the process uses too much processor time, or none for too long.
+    """
+    used, changed = 0.0, time.monotonic()
+    given: str | None = request
+    while True:
+        try:
+            return process.communicate(given, timeout=LOOK_S)
+        except subprocess.TimeoutExpired:
+            given = None  # the first call goes on writing the request
+        before, used = used, time.clock_gettime(~process.pid << 3 | 2)  # Linux's number of the clock of a process
+        if used > before:
+            changed = time.monotonic()
+        if used > REFERENCE_DEADLINE_S:
+            raise _LateError(
+                f"takes more than {REFERENCE_DEADLINE_S:.0f} s of processor time",
+                "use smaller shapes, or numpy functions in place of Python loops",
+            )
+        if time.monotonic() - changed > IDLE_S:
+            raise _LateError(
+                f"has used no processor time for {IDLE_S:.0f} s",
+                "let the reference wait for nothing, and read no input",
+            )
 
 
 def _on_chip(dtype: str) -> str:

@@ -82,6 +82,12 @@ STRIP = 400
 """Rough number of cycles that a transposed load and its transposition take, in addition to one cycle for each row."""
 FLOATS = ("float32", "bfloat16", "float16")
 """Dtypes that operands of the tensor engine may have."""
+TURNED_AS = {
+    **dict(zip(FLOATS, FLOATS, strict=True)),
+    **dict.fromkeys(("int8", "uint8", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"), "bfloat16"),
+    **dict.fromkeys(("int16", "uint16"), "float32"),
+}
+"""The dtype in which the tensor engine transposes elements, by their own dtype. It has each of their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -558,7 +564,9 @@ class Choices:
         self.vectors = self._vectors()
         row_bytes = sum(self.width[id(node)] * BYTES[node.dtype] for node in self.nodes if id(node) in self.kept)
         deep = {
-            id(node): sum(math.prod(view.shape[len(view.shape) - node.folded :]) for view in node.views[::2]) * 4
+            id(node): sum(
+                math.prod(view.shape[len(view.shape) - node.folded :]) * BYTES[view.dtype] for view in node.views[::2]
+            )
             for node in self.nodes
             if node.kind == "dot"
         }
@@ -581,7 +589,7 @@ class Choices:
         self.together = 1
         if streamed and not self.inner_axes and self.partition not in self.folds.values():
             spare = SBUF - 24 * 1024 - sum(sizes[n] for n in self.resident)
-            spare -= max(blocks for n, (_, blocks) in left.items() if n in streamed) * BANK * 4 * 2
+            spare -= max(left[n][1] * BYTES[self.reach[n].dtype] for n in streamed) * BANK * 2
             fits = max(1, spare // max(row_bytes, 1))
             self.together = max(d for d in (1, 2, 4, 8, 16) if d == 1 or (d <= fits and tiles % d == 0))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -38,11 +38,11 @@ from acceld.lowering.choices import (
     BANK,
     BYTES,
     CHUNK_BYTES,
-    FLOATS,
     LEAST_TURNED,
     ROW,
     SBUF,
     SPARSEST,
+    TURNED_AS,
     WIDEST,
     Choices,
     HbmPlacement,
@@ -70,6 +70,8 @@ from acceld.lowering.statements import (
 )
 
 Pattern = tuple[tuple[int, int], ...]
+RUN = 2048
+"""Most bytes of a row of a right operand that one transfer moves before they are transposed."""
 TURNED_TOGETHER = 4
 """Number of transposes that are written to one PSUM bank, so that a single copy moves their results to SBUF."""
 
@@ -1024,9 +1026,7 @@ class Nest(Choices):
         offset = self._offset(n, row) + further
         inner = axes or ((1, 1),)
         apart = len(inner) == 1 and inner[0][1] not in (0, 1) and reach.access.view.node is not INDEX
-        # True if the tensor engine can transpose the elements on the chip; it has no integers
-        floats = dst.tile.dtype in FLOATS
-        if apart and floats and step == 1 and inner[0][0] >= 32 and self.part >= LEAST_TURNED:
+        if apart and dst.tile.dtype in TURNED_AS and step == 1 and inner[0][0] >= 32 and self.part >= LEAST_TURNED:
             self._fetch_turned(dst, tensor, offset, inner[0])
             return
         if apart and inner[0][1] == -1:
@@ -1079,9 +1079,19 @@ class Nest(Choices):
             block = self.build.tile("strip_tile", (size, rows), dst.tile.dtype)
             source = Block(tensor, offset + at * stride, ((stride, size), (1, rows)))
             self.build.call("dma_copy", full(block), src=source)
-            across = self.build.tile("across", (rows, size), dst.tile.dtype, psum=True)
-            self.build.call("nc_transpose", full(across), data=full(block))
+            held = self._turnable(full(block))
+            across = self.build.tile("across", (rows, size), held.tile.dtype, psum=True)
+            self.build.call("nc_transpose", full(across), data=held)
             self.build.call("tensor_copy", _shifted(dst, at, size), src=full(across))
+
+    def _turnable(self, piece: Piece) -> Piece:
+        """Return the elements of ``piece`` in a dtype that the tensor engine transposes."""
+        dtype = TURNED_AS[piece.tile.dtype]
+        if dtype == piece.tile.dtype:
+            return piece
+        held = full(self.build.tile("wider", (piece.tile.shape[0], piece.spans[-1].count or 1), dtype))
+        self.build.call("tensor_copy", held, src=piece)
+        return held
 
     def _load_vector(self, n: int) -> Tile:
         """Load the row of HBM access ``n``, which all rows share, into every partition of a tile, and return the tile."""
@@ -1131,11 +1141,11 @@ class Nest(Choices):
         extent, step = shared[-1]
         turned = step == 1 and columns[-1][1] != 1 and size > 1 and extent > 1
         with self._each_term(counted, shared, part) as (outside, block, lead):
+            if turned:
+                self._turned_right(tile, block, tensor, base + outside, columns, extent)
+                return tile
             for at, rows, number in self.build.strips("step", extent, part):
                 where = Span(block + number, None)
-                if turned:
-                    self._turned_right(tile, where, tensor, base + outside + at, columns, rows)
-                    continue
                 dst = Piece(tile, (Span(lead, rows), where, Span(ZERO, size)))
                 pattern = ((step, rows), *((s, e) for e, s in columns))
                 if len(columns) > 1:
@@ -1163,21 +1173,39 @@ class Nest(Choices):
         return (*apart, (hull, 1)) if fewer or (near[-1][1] > 1 and hull <= SPARSEST * elements) else None
 
     def _turned_right(
-        self, tile: Tile, where: Span, tensor: HbmTensor, offset: Affine, columns: Axes, rows: int
+        self, tile: Tile, block: Affine, tensor: HbmTensor, offset: Affine, columns: Axes, extent: int
     ) -> None:
-        """Load ``rows`` rows of a right operand that is contiguous along the axis that the matrix product sums over.
+        """Load the ``extent`` rows of a right operand that is contiguous along the axis that the matrix product sums over.
 
         The data are loaded transposed, because contiguous transfers are fast, and are transposed back on the chip.
-        ``where`` is the block of ``tile`` that gets the rows.
+        ``block`` is the first block of ``tile`` that gets rows.
         """
-        *outer, (extent, stride) = columns
+        *outer, (width, stride) = columns
+        part, dtype = tile.shape[0], tile.dtype
+        run = part * max(1, RUN // (part * BYTES[dtype]))
         with self.build.loops("tap", [e for e, _ in outer]) as names:
-            place = ZERO
+            column = ZERO
             for depth, ((_, by), name) in enumerate(zip(outer, names, strict=True)):
                 offset += variable(name) * by
-                place += variable(name) * math.prod(e for e, _ in columns[depth + 1 :])
-            dst = Piece(tile, (Span(ZERO, rows), where, Span(place, extent)))
-            self._fetch_turned(dst, tensor, offset, (extent, stride))
+                column += variable(name) * math.prod(e for e, _ in columns[depth + 1 :])
+            for at, size, _ in self.build.strips("strip", width):
+                for along, terms, number in self.build.strips("run", extent, run):
+                    strip = full(self.build.tile("strip_tile", (size, terms), dtype))
+                    source = Block(tensor, offset + at * stride + along, ((stride, size), (1, terms)))
+                    self.build.call("dma_copy", strip, src=source)
+                    self._turn_strip(self._turnable(strip), terms, tile, block + number * (run // part), column + at)
+
+    def _turn_strip(self, strip: Piece, terms: int, tile: Tile, block: Affine, column: Affine) -> None:
+        """Transpose a piece of ``terms`` columns into ``tile``, from block ``block`` and column ``column`` on."""
+        own, size = strip.spans[0], strip.tile.shape[0]
+
+        def data(start: Affine, count: int) -> Value:
+            return Piece(strip.tile, (own, Span(start, count)))
+
+        def place(rows: int, first: Affine, blocks: int | None) -> Piece:
+            return Piece(tile, (Span(ZERO, rows), Span(block + first, blocks), Span(column, size)))
+
+        self._turn(terms, tile.shape[0], size, strip.tile.dtype, data, place)
 
     @contextmanager
     def _each_term(self, counted: Axes, shared: Axes, part: int) -> Iterator[tuple[Affine, Affine, Affine]]:
@@ -1249,33 +1277,57 @@ class Nest(Choices):
         return Piece(tile, tuple(spans))
 
     def _turn_tile(self, source: Tile, tile: Tile, counted: Axes, shared: Axes, row: str | None) -> None:
-        """Transpose the rows in ``source`` into ``tile``. Up to four transposes share one copy from PSUM to SBUF."""
+        """Transpose the rows in ``source`` into ``tile``."""
         step, part = shared[-1][1], tile.shape[0]
         terms = math.prod(e for e, _ in shared)
         with self._each_term(counted, ((terms, step),), part) as (tap, block, _):
-            for count, first, size in blocks_of(terms, part):
-                together = next(t for t in (TURNED_TOGETHER, 2, 1) if count % t == 0 and t * self.part * 4 <= 4 * BANK)
-                with self.build.loop("step", count // together) as name:
-                    shape = (size, together, self.part) if together > 1 else (size, self.part)
-                    across = self.build.tile("across", shape, tile.dtype, psum=True)
-                    for one in range(together):
-                        at = variable(name) * (size * together) + (first + one * size)
-                        dst = full(across)
-                        if together > 1:
-                            dst = Piece(across, (Span(ZERO, size), Span(Affine(one), None), Span(ZERO, self.part)))
-                        walked = shared if len(shared) > 1 else ((size, step),)
-                        data = self._apart(source, tap + at * step, walked, row)
-                        if isinstance(data, Strided) and len(data.pattern) > 1:  # a transpose takes columns of one axis
-                            beside = self.build.tile("beside", (self.part, size), tile.dtype)
-                            shaped = _reshaped(full(beside), (self.part, *(n for _, n in data.pattern)))
-                            self.build.call("tensor_copy", shaped, src=data)
-                            data = full(beside)
-                        self.build.call("nc_transpose", dst, data=data)
-                    start = block + variable(name) * together + first // part
-                    spans = [Span(ZERO, size), Span(start, together if together > 1 else None), Span(ZERO, self.part)]
-                    if len(tile.shape) == 4:
-                        spans.insert(1, Span(variable(row), None))
-                    self.build.call("tensor_copy", Piece(tile, tuple(spans)), src=full(across))
+
+            def data(at: Affine, size: int) -> Value:
+                walked = shared if len(shared) > 1 else ((size, step),)
+                found = self._apart(source, tap + at * step, walked, row)
+                if isinstance(found, Strided) and len(found.pattern) > 1:  # a transpose takes columns of one axis
+                    beside = full(self.build.tile("beside", (self.part, size), tile.dtype))
+                    shaped = _reshaped(beside, (self.part, *(n for _, n in found.pattern)))
+                    self.build.call("tensor_copy", shaped, src=found)
+                    return beside
+                return found
+
+            def place(size: int, first: Affine, blocks: int | None) -> Piece:
+                spans = [Span(ZERO, size), Span(block + first, blocks), Span(ZERO, self.part)]
+                if len(tile.shape) == 4:
+                    spans.insert(1, Span(variable(row), None))
+                return Piece(tile, tuple(spans))
+
+            self._turn(terms, part, self.part, tile.dtype, data, place)
+
+    def _turn(
+        self,
+        terms: int,
+        part: int,
+        rows: int,
+        dtype: str,
+        data: Callable[[Affine, int], Value],
+        place: Callable[[int, Affine, int | None], Piece],
+    ) -> None:
+        """Write transposes of ``terms`` columns of ``rows`` rows, ``part`` at a time. Up to four transposes share one copy
+        from PSUM to SBUF.
+
+        ``data`` returns columns by the first one and their number. ``place`` returns where their rows go, by the number of
+        partitions, the first block and the number of blocks, which is None for a single block.
+        """
+        for count, first, size in blocks_of(terms, part):
+            together = next(t for t in (TURNED_TOGETHER, 2, 1) if count % t == 0 and t * rows * 4 <= 4 * BANK)
+            with self.build.loop("step", count // together) as name:
+                shape = (size, together, rows) if together > 1 else (size, rows)
+                across = self.build.tile("across", shape, dtype, psum=True)
+                for one in range(together):
+                    dst = full(across)
+                    if together > 1:
+                        dst = Piece(across, (Span(ZERO, size), Span(Affine(one), None), Span(ZERO, rows)))
+                    at = variable(name) * (size * together) + (first + one * size)
+                    self.build.call("nc_transpose", dst, data=data(at, size))
+                start = variable(name) * together + first // part
+                self.build.call("tensor_copy", place(size, start, together if together > 1 else None), src=full(across))
 
     def _apart(self, tile: Tile, start: Affine, axes: Axes, row: str | None) -> Piece | Strided:
         """Return the columns of a tile along ``axes``, from column ``start`` on."""
@@ -1537,7 +1589,7 @@ class Nest(Choices):
 
         If the result is True, columns that are far apart in HBM are stored transposed.
         """
-        own = source.tile.dtype in FLOATS and source.tile.space == "sbuf" and not source.bits_as
+        own = source.tile.dtype in TURNED_AS and source.tile.space == "sbuf" and not source.bits_as
         return own and columns >= 32 and self.part >= LEAST_TURNED
 
     def _store_turned(self, source: Piece, tensor: HbmTensor, offset: Affine, axis: tuple[int, int]) -> None:
@@ -1546,6 +1598,7 @@ class Nest(Choices):
         The tensor engine transposes the data first. ``axis`` is the (extent, stride) of a row.
         """
         extent, stride = axis
+        source = self._turnable(source)
         for at, size, _ in self.build.strips("strip", extent):
             across = self.build.tile("across", (size, self.part), source.tile.dtype, psum=True)
             self.build.call("nc_transpose", full(across), data=_shifted(source, at, size))

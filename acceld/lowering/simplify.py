@@ -750,12 +750,13 @@ def _by_elements(node: Node, uses: Uses) -> View | None:
     if terms < 2 or (terms > MOST_TERMS and min(rows, width) > 1):
         return None
     if min(rows, width) > 1:
-        if terms > MOST_FOLDED or many * max(rows, width) < LONG_ROW:
+        if terms > MOST_FOLDED or many < FEW_ROWS:
             beside = rows * width * terms
             fits = many >= FEW_ROWS and beside <= WIDE_ROW
             least = 4 * -(-many // PARTITIONS) * (LEAST_CYCLES + beside)
             return _as_sums(left, right, batch, node) if fits and least < products else None
-        cycles = 4 * terms * (LEAST_CYCLES + node.size // PARTITIONS)
+        used = min(PARTITIONS, max(many, rows, width))
+        cycles = 4 * terms * (LEAST_CYCLES + node.size // used)
     elif terms <= MOST_TERMS and _taps(matrix, 0, node.folded)[0]:
         cycles = terms * max(LEAST_CYCLES, node.size // PARTITIONS)
     else:

@@ -109,7 +109,7 @@ def sampled(
     wanted, inner = max(_LEAST_ROWS, most_elements // row), workload.rows[-1]
     if wanted >= total:
         return every
-    innermost = any(output.axes[-1] == inner for output in workload.outputs)
+    innermost = any(output.axes[-1:] == (inner,) for output in workload.outputs)
     # Errors of short parts of a vector differ more than the error of the whole vector.
     runs = 1 if innermost else min(_RUNS, len(blocks))
     length, chosen = math.ceil(wanted / runs), dict[int, RowBlock]()

@@ -153,6 +153,30 @@ def test_an_output_that_no_kernel_can_return_is_named(tmp_path: Path, returned: 
         drafts.reference_facts(path)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "line, idle_s, what",
+    [
+        ("while True: pass", 60.0, "running it once takes more than 3 s of processor time"),
+        ("import threading; threading.Event().wait()", 2.0, "running it once has used no processor time for 2 s"),
+        ("import time; time.sleep(1.5)", 60.0, ""),  # several calls: longer than the deadline by the clock
+    ],
+)
+def test_a_reference_has_a_deadline_of_processor_time_and_may_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, idle_s: float, what: str
+) -> None:
+    monkeypatch.setattr(drafts, "REFERENCE_DEADLINE_S", 3.0)
+    monkeypatch.setattr(drafts, "IDLE_S", idle_s)
+    path = tmp_path / "ref.py"
+    text = "import numpy as np\ndef get_inputs():\n    return [np.random.rand(4, 4)]\ndef forward(x):\n"
+    path.write_text(f"{text}    {line}\n    return x\n", encoding="utf-8")
+    if what:
+        with pytest.raises(WorkloadError, match=what):
+            drafts.reference_facts(path)
+    else:
+        assert drafts.reference_facts(path).outputs[0].shape == (4, 4)
+
+
 def test_a_reference_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no file .*nothing\.py") as refused:
         drafts.reference_facts(tmp_path / "nothing.py")

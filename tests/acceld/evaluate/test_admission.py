@@ -63,6 +63,22 @@ def test_an_input_that_makes_no_difference_is_named(tmp_path: Path, formula: str
     assert said in found and bool(said) == bool(found)
 
 
+@pytest.mark.parametrize(
+    ("formula", "said"),
+    [
+        ("np.mean((x - y) ** 2)", ""),
+        ("np.mean(x**2)", "argument 'y' (part 1 of 4)"),
+        ("np.float32(1) + 1e-12 * x[0, 0] * y[0, 0]", "a kernel that writes one constant would pass"),
+    ],
+)
+def test_a_single_number_as_output_is_examined_too(tmp_path: Path, formula: str, said: str) -> None:
+    toml = TOML.replace("{fixed}", "").replace('[outputs.out]\nshape = [32, "N"]', "[outputs.out]\nshape = []")
+    (tmp_path / "workload.toml").write_text(toml)
+    (tmp_path / "reference.py").write_text(f"import numpy as np\n\ndef forward(x, y):\n    return {formula}\n")
+    found = examine(load_workload(tmp_path), 7).complaint
+    assert (said in found) if said else not found
+
+
 @pytest.mark.parametrize(("formula", "independent"), [("x * y", True), ("x * y - x.mean(axis=0)", False)])
 def test_rows_that_depend_on_each_other_can_not_be_declared(tmp_path: Path, formula: str, independent: bool) -> None:
     text = TOML.replace("{fixed}", "").replace("[values]", 'rows = ["M"]\n[values]\nM = 4096', 1).replace("32", '"M"')

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from acceld.lowering.kernels import lowered
+from acceld.lowering.numpy_reference import traced
+from acceld.lowering.spelling import SPELLINGS, printed
 from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.timing.timeline import timeline
+from acceld.nki.verify.verifier import verify
 from tests.acceld.lowering.formulas import Array
-from tests.acceld.lowering.test_formulas import each_in_one_api, kernel_of, right
+from tests.acceld.lowering.test_formulas import each_in_one_api, kernel_of, right, run_all
 
 Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...], float]
 CASES: dict[str, Case] = {}
@@ -27,6 +32,11 @@ def within(microseconds: float, *shapes: tuple[int, ...]) -> Callable[[Callable[
         return function
 
     return entered
+
+
+@within(40, (500, 6, 6), (500, 6, 4))
+def small_products(a: Array, b: Array) -> Any:
+    return a @ b
 
 
 @within(60, (1000, 96))
@@ -427,3 +437,44 @@ def test_patches_that_lie_in_short_ranges_are_copied_before_their_product() -> N
     specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
     found = timeline(trace(source, specs, api="nki", chip="trn2")).latency_us
     assert found is not None and found <= 80
+
+
+def turned_and_scaled(w: Array) -> Any:
+    return w.T.astype(np.float32) * 2
+
+
+def rounded_and_turned(w: Array) -> Any:
+    return np.clip(w * 20, 0, 127).astype(np.int8).T
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype"),
+    [*((turned_and_scaled, dtype) for dtype in ("int8", "uint8", "int16", "uint16")), (rounded_and_turned, "float32")],
+)
+def test_transposed_whole_numbers_are_loaded_and_stored_in_rows(function: Callable[..., Any], dtype: str) -> None:
+    whole = np.random.default_rng(0).integers(-500, 500, (512, 256))
+    given = whole.astype(dtype)
+    source = kernel_of(function, [given], "nki")
+    (found,) = run_all(source, given)
+    assert np.array_equal(found, function(given))
+    took = timeline(trace(source, [TensorSpec(given.shape, dtype)], api="nki", chip="trn2")).latency_us
+    assert took is not None and took <= 45
+
+
+def layer_of_a_model(x: Array, w: Array) -> Any:
+    return x @ w.T
+
+
+@pytest.mark.parametrize("api", SPELLINGS)
+@pytest.mark.parametrize(
+    ("shapes", "most_us"), [(((512, 4096), (2048, 4096)), 220), (((16, 1024), (1024, 1024)), 29)], ids=["many", "few"]
+)
+def test_weights_by_rows_are_loaded_in_long_rows_that_row_tiles_share(
+    shapes: tuple[tuple[int, int], ...], most_us: float, api: str
+) -> None:
+    given = [("x", (shapes[0], "bfloat16")), ("w", (shapes[1], "bfloat16"))]
+    source = printed(lowered(traced(layer_of_a_model, Path(__file__), given), api), api)
+    program = trace(source, [TensorSpec(*spec) for _, spec in given], api=api, chip="trn2")
+    assert verify(program) == ()
+    found = timeline(program).latency_us
+    assert found is not None and found <= most_us
