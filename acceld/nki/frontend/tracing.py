@@ -544,6 +544,8 @@ def _changed_by(statement: ast.stmt, module: ModuleType) -> set[str]:
         match one:
             case ast.Name(id=name, ctx=ast.Store()):
                 found.add(name)
+            case ast.alias(name=name, asname=asname):
+                found.add(asname or name.partition(".")[0])
             case (
                 ast.Subscript(value=owner, ctx=ast.Store())
                 | ast.Attribute(value=owner, ctx=ast.Store())

@@ -448,6 +448,15 @@ PROBES = [
         topk_source: nisa.topk(nl.ndarray((128, 8), dtype=nl.bfloat16), nl.ndarray((128, 8), dtype=nl.uint32), h[:, 0:2], 64)
         topk_rows: nisa.topk(nl.ndarray((24, 8), dtype=nl.bfloat16), nl.ndarray((24, 8), dtype=nl.uint32), tile((24, 64), nl.bfloat16), 64)
     """),
+    *rows("loop bodies", REFUSED, """
+        fori_local: kept = [];;def body(k):;;    kept.append(tile((128, 64), nl.float32));;nl.fori_loop(0, nisa.register_alloc(3), body);;nisa.tensor_copy(c, kept[0])
+        fori_local_known_bounds: kept = [];;def body(k):;;    kept.append(tile((128, 64), nl.float32));;nl.fori_loop(0, 3, body);;nisa.tensor_copy(c, kept[0])
+        while_local: kept = [];;def body(k):;;    kept.append(tile((128, 64), nl.float32));;    return k;;nl.while_loop(nisa.register_alloc(0), body);;nisa.tensor_copy(c, kept[0])
+    """),
+    *rows("loop bodies", ACCEPTED, """
+        fori_outer: t = tile((128, 64), nl.float32);;def body(k):;;    u = tile((128, 64), nl.float32);;    nisa.tensor_copy(t, u);;nl.fori_loop(0, nisa.register_alloc(3), body);;nisa.tensor_copy(c, t)
+        dynamic_local: for k in nl.dynamic_range(nisa.register_alloc(3)):;;    t = tile((128, 64), nl.float32);;nisa.tensor_copy(c, t)
+    """),
     *rows("L44", REFUSED, """
         dynamic_in_noreorder: with nl.no_reorder():;;    for k in nl.dynamic_range(3):;;        nisa.tensor_copy(c, a)
         while_in_noreorder: r = nisa.register_alloc(1);;with nl.no_reorder():;;    nl.while_loop(r, lambda k: k)
