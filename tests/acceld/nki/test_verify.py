@@ -756,7 +756,9 @@ def test_findings_stop_at_a_number_and_at_a_deadline() -> None:
     assert [one.rule for one in verify(kernel.finish(), deadline_s=-1.0)] == ["verify_deadline"]
 
 
-def test_the_time_that_other_processes_take_does_not_count_against_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_that_other_processes_take_does_not_count_against_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hours = itertools.count(step=3600)
     monkeypatch.setattr("time.monotonic", lambda: float(next(hours)))
     kernel = Kernel()
