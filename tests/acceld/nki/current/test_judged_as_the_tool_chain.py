@@ -283,9 +283,9 @@ PROBES = [
     *rows("L37", REFUSED, """
         dma_priority_trn2: nisa.dma_copy(c, x, priority=1)
         dma_str_enum: nisa.dma_copy(c, x, dge_mode='hwdge')
-        oob_skip_static: nisa.dma_copy(c, x, oob_mode=nisa.oob_mode.skip)
         vec_off_hwdge: t = tile((64, 1), nl.uint32);;nisa.dma_copy(a[0:64, :], x.ap([[64, 64], [1, 64]], vector_offset=t, indirect_dim=0), dge_mode=nisa.dge_mode.hwdge)
     """),
+    *rows("L37", NOTED, "oob_skip_static: nisa.dma_copy(c, x, oob_mode=nisa.oob_mode.skip)"),
     *rows("L37", ACCEPTED, """
         scalar_off_hwdge: t = tile((1, 1), nl.int32);;nisa.dma_copy(a[:, 0:8], x.ap([[64, 128], [1, 8]], scalar_offset=t, indirect_dim=1), dge_mode=nisa.dge_mode.hwdge)
         scalar_off_transposed: t = tile((1, 1), nl.int32);;d = nl.ndarray((16, 64), dtype=nl.bfloat16);;q = nl.ndarray((64, 128), dtype=nl.bfloat16, buffer=nl.shared_hbm);;nisa.dma_copy(q, tile((64, 128), nl.bfloat16));;nisa.dma_transpose(d, q.ap([[128, 64], [1, 16]], scalar_offset=t, indirect_dim=1), dge_mode=nisa.dge_mode.hwdge)
