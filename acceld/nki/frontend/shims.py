@@ -10,12 +10,12 @@ import logging
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
-from types import FrameType, MappingProxyType, ModuleType
+from types import CodeType, FrameType, MappingProxyType, ModuleType
 from typing import Any, Self
 
 from acceld.errors import did_you_mean
@@ -32,6 +32,8 @@ FRAMEWORKS = frozenset(
 
 PACKAGE = __name__.partition(".")[0]
 STANDARD_LIBRARY = sysconfig.get_path("stdlib") + os.sep
+Rewriting = Callable[[str, str], CodeType | None]
+"""A function that gives the code of a module from its text and its path, or None for code as it stands."""
 WAYS = {
     "belongs": "name the kernel's API (--api), or import the other package",
     "can": "compute with nl and nisa functions, and with plain Python where a number is needed",
@@ -350,6 +352,45 @@ class _First(importlib.abc.MetaPathFinder):
         return "is not simulated"
 
 
+class _RewritingLoader(importlib.machinery.SourceFileLoader):
+    """A loader that rewrites a module's statements as the kernel's file is rewritten. The rewritten code is not kept on
+    disk.
+    """
+
+    def __init__(self, name: str, path: str, rewritten: Rewriting, names: Mapping[str, object]) -> None:
+        super().__init__(name, path)
+        self._rewritten, self._names = rewritten, names
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """Return the module's code, rewritten if it has a statement to rewrite."""
+        made = self._rewritten(importlib.util.decode_source(self.get_data(self.path)), self.path)
+        return super().get_code(fullname) if made is None else made
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Execute the module, with the functions that rewritten statements call."""
+        module.__dict__.update(self._names)
+        super().exec_module(module)
+
+
+class _OfKernel(importlib.abc.MetaPathFinder):
+    """Python's finder of source files, for the kernel's own modules: files below ``root``."""
+
+    def __init__(self, root: Path, rewritten: Rewriting, names: Mapping[str, object]) -> None:
+        self.root, self.rewritten, self.names = root, rewritten, names
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        place = None if spec is None else spec.origin
+        if spec is None or place is None or type(spec.loader) is not importlib.machinery.SourceFileLoader:
+            return None
+        if not _inside(place, self.root):
+            return None
+        spec.loader = _RewritingLoader(fullname, place, self.rewritten, self.names)
+        return spec
+
+
 class _Last(importlib.abc.MetaPathFinder):
     """The last of Python's import finders. It finds a stub for a missing module that a file of the kernel imports."""
 
@@ -391,10 +432,17 @@ def _inside(name: str, root: Path) -> bool:
 
 
 @contextmanager
-def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[str, ...]) -> Iterator[None]:
+def imports(
+    session: Session,
+    modules: Mapping[str, ModuleType],
+    roots: tuple[str, ...],
+    rewritten: Rewriting | None = None,
+    names: Mapping[str, object] = MappingProxyType({}),
+) -> Iterator[None]:
     """Let imports in a ``with`` block find the API's modules and the stubs.
 
-    After the block, ``sys.modules``, ``sys.path`` and the finders are as before.
+    ``rewritten`` gives the code of each of the kernel's own modules from its text and its path, or None for code as it
+    stands. The code may use ``names``. After the block, ``sys.modules``, ``sys.path`` and the finders are as before.
     """
     had, disabled = hasattr(logging, "OFF"), logging.root.manager.disable
     if not had:
@@ -411,6 +459,8 @@ def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[st
         sys.meta_path.append(_Last(session))
     if root is not None:
         sys.path.insert(0, str(root))
+    if root is not None and rewritten is not None:
+        sys.meta_path.insert(1, _OfKernel(root, rewritten, names))
     try:
         yield
     finally:

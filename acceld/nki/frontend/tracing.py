@@ -23,11 +23,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from types import FrameType, ModuleType, TracebackType
+from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from acceld import parsing
 from acceld.chips import API_CHIPS, chip_spec, chips_of
 from acceld.errors import AcceldError, UsageError, did_you_mean, nearest_of
 from acceld.nki.entry import entry_in, parse
@@ -73,7 +74,11 @@ def trace(
     session = Session(filename, api, chip, tuple(grid), lnc, options, name, time.thread_time() + options.deadline_s)
     front_end = _front_end(api, session)
     try:
-        with imports(session, front_end.modules(), front_end.roots), _deadline(session):
+        loops = {name: one for name, one in front_end.statements.items() if name == WHILE}
+        with (
+            imports(session, front_end.modules(), front_end.roots, _with_loops if loops else None, loops),
+            _deadline(session),
+        ):
             program, notices = _traced(tree, source, session, front_end, arguments)
     except _Expired:
         session.deadline = 0.0
@@ -338,7 +343,28 @@ def _keeps(name: str) -> bool:
     return name.partition(".")[0] in sys.stdlib_module_names - _KEEPING_NOTHING
 
 
-class _Statements(ast.NodeTransformer):
+class _Loops(ast.NodeTransformer):
+    """Rewrite ``while x`` as a loop over a call of the front end, whose name is :data:`WHILE`."""
+
+    def visit_While(self, node: ast.While) -> ast.stmt:  # ast's name
+        self.generic_visit(node)
+        if not isinstance(node.test, ast.Name | ast.Attribute):
+            return node
+        nothing = ast.arguments([], [], None, [], [], None, [])
+        trips = ast.Call(ast.Name(WHILE, ast.Load()), [ast.Lambda(nothing, node.test)], [])
+        return _placed(ast.For(ast.Name(f"{WHILE}trip", ast.Store()), trips, node.body, node.orelse), node)
+
+
+def _with_loops(source: str, filename: str) -> CodeType | None:
+    """Return the code of a module that a kernel imports from its own folder, with ``while x`` rewritten; None if the module
+    has no such statement.
+    """
+    if source.isascii() and "while" not in source:
+        return None
+    return compile(_Loops().visit(parsing.parse(source, filename)), filename, "exec", dont_inherit=True)
+
+
+class _Statements(_Loops):
     """Rewrite Python statements to which the API's compilers give another meaning.
 
     The comparisons of a ``mask=`` argument are joined with ``&``, because compilers accept ``and`` and chained
@@ -351,12 +377,10 @@ class _Statements(ast.NodeTransformer):
         self.names = names
 
     def visit_While(self, node: ast.While) -> ast.stmt:  # ast's name
+        if WHILE in self.names:
+            return super().visit_While(node)
         self.generic_visit(node)
-        if WHILE not in self.names or not isinstance(node.test, ast.Name | ast.Attribute):
-            return node
-        nothing = ast.arguments([], [], None, [], [], None, [])
-        trips = ast.Call(ast.Name(WHILE, ast.Load()), [ast.Lambda(nothing, node.test)], [])
-        return _placed(ast.For(ast.Name(f"{WHILE}trip", ast.Store()), trips, node.body, node.orelse), node)
+        return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:  # ast's name
         self.generic_visit(node)
@@ -544,6 +568,8 @@ def _changed_by(statement: ast.stmt, module: ModuleType) -> set[str]:
         match one:
             case ast.Name(id=name, ctx=ast.Store()):
                 found.add(name)
+            case ast.alias(name=name, asname=asname):
+                found.add(asname or name.partition(".")[0])
             case (
                 ast.Subscript(value=owner, ctx=ast.Store())
                 | ast.Attribute(value=owner, ctx=ast.Store())

@@ -6,6 +6,7 @@ would help.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from math import prod
 
@@ -14,7 +15,7 @@ from acceld.errors import RuleRefused
 from acceld.nki.source.building import changed
 from acceld.nki.source.nests import ELEMENT_BYTES, SBUF_BYTES, all_accesses, first_line, inside
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Access, Loop, elements
+from acceld.nki.source.syntax import Access, Loop, Statement, elements
 
 _PSUM_BYTES = 16 * 1024
 """Bytes of PSUM in each partition."""
@@ -58,7 +59,11 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
         declared = changed(kernel, buffer.declaration.node, {rows: f"{kernel.text(rows)}, {places}"})
         edits.delete_lines(start, end)
         edits.insert(first_line(kernel, loop), f"{loop.indent}{declared}\n")
-        for _, access in found:
+        for statement, access in found:
+            pattern = _pattern_around(statement, access)
+            if pattern is not None:
+                edits.replace(*kernel.span(pattern), _pattern_at_place(kernel, name, pattern, shape, place, places))
+                continue
             sizes = [kernel.size(node, extent) for node, extent in zip(buffer.extents, shape, strict=True)]
             edits.replace(*kernel.span(access.node), _at_place(kernel, access, sizes, place))
     room = {"sbuf": SBUF_BYTES // 2, "psum": _PSUM_BYTES // 2}
@@ -78,3 +83,34 @@ def _at_place(kernel: KernelModule, access: Access, sizes: Sequence[str], place:
     else:
         first, *rest = (kernel.text(index) for index in elements(access.node))
     return f"{access.name}[{', '.join((first, place, *rest))}]"
+
+
+def _pattern_around(statement: Statement, access: Access) -> ast.Call | None:
+    """Return the call of ``.ap()`` whose tile is the node of ``access``; None if the access is no part of such a call."""
+    for one in ast.walk(statement.node):
+        match one:
+            case ast.Call(func=ast.Attribute(value=value, attr="ap")) as call if value is access.node:
+                return call
+    return None
+
+
+def _pattern_at_place(
+    kernel: KernelModule, name: str, call: ast.Call, shape: Sequence[int], place: str, places: int
+) -> str:
+    """Return the call ``call`` of ``.ap()`` for one of ``places`` copies of the tile ``name``: a pattern counts the elements
+    of all copies. Raise RuleRefused for a pattern whose numbers are not known.
+    """
+    given = kernel.given_pattern(Access(name, None, call))
+    row = prod(shape[1:])
+    pairs, offset = given or ([], None)
+    step = kernel.constant(pairs[0][0]) if pairs else None
+    start = 0 if offset is None else kernel.constant(offset)
+    if step is None or start is None or step % row:
+        raise RuleRefused(
+            f"line {call.lineno} reads {name} by a pattern whose first step or offset is not known: write numbers, and step by {row}"
+        )
+    begin = start // row * row * places + start % row
+    first = f"[{step * places}, {kernel.text(pairs[0][1])}]"
+    rest = [f"[{kernel.text(one)}, {kernel.text(count)}]" for one, count in pairs[1:]]
+    moved = f"({place}) * {row}" + (f" + {begin}" if begin else "")
+    return f"{name}.ap(pattern=[{', '.join((first, *rest))}], offset={moved})"

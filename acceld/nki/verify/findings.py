@@ -27,6 +27,7 @@ class Report:
 
     program: Program
     deadline: float
+    """Processor time of the thread (``time.thread_time()``) at which the verification ends."""
     findings: dict[tuple[str, int, str], LegalityError] = field(default_factory=dict)
     noted: int = 0
 
@@ -45,7 +46,7 @@ class Report:
         """Raise TooMany if the verification has passed its deadline, after adding a finding about the deadline. Long
         checks call this method regularly.
         """
-        if time.monotonic() > self.deadline:
+        if time.thread_time() > self.deadline:
             self.add(
                 "verify_deadline",
                 0,

@@ -270,6 +270,7 @@ def test_a_script_after_the_kernel_may_fail_without_its_packages() -> None:
     ("head", "why"),
     [
         ("import torch\nn = int(torch.ones(2).sum())\n", "without torch"),
+        ("import torch\nfrom math import n\n", "without torch"),
         ("n = open('no such file').read()\n", "no such file"),
     ],
 )

@@ -444,7 +444,7 @@ class Trace(LoopContext):
             refuse(
                 "local_scope",
                 f"Local variable {tensor.label} is referenced outside of its parent scope",
-                "declare it with nl.ndarray before the loop and assign in place inside: name[...] = value, or name += value",
+                "declare it with nl.ndarray before the loop, and write to it inside: dst=name in nki, name[...] = value in neuronxcc.nki",
             )
         if tensor.overrun is not None and not masked:
             dim, low, high, size = tensor.overrun

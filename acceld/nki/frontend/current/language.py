@@ -50,6 +50,10 @@ from acceld.nki.ir.program import Engine, LoopKind, Space
 
 _HALF_SEEN = inspect.CO_OPTIMIZED | inspect.CO_GENERATOR
 """Flags of code that tell whether Python shows all variables that the code uses: code of a function which is no generator."""
+_FORI_LOOP = "nl.fori_loop"
+"""The counted run-time loop whose body is a function. Tensors declared in the body end with the iteration (AWS's guide for
+the move to NKI 0.6). No page says so of ``nl.dynamic_range`` or of a ``while`` statement.
+"""
 PLAIN_VALUES = (bool, int, float, str, tuple)
 """Types of class attributes that are fields of an NKIObject although they have no annotation."""
 
@@ -177,12 +181,12 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
     """Run a loop by calling ``body_fun`` with the index. The bounds may be registers. ``body_fun`` returns
     nothing.
     """
-    _may_reorder("nl.fori_loop")
-    for index in _run_time_indices("nl.fori_loop", lower, upper, step):
+    _may_reorder(_FORI_LOOP)
+    for index in _run_time_indices(_FORI_LOOP, lower, upper, step):
         if body_fun(index) is not None:
             refuse(
                 "control_flow",
-                "the body of nl.fori_loop returns a value",
+                f"the body of {_FORI_LOOP} returns a value",
                 "write results to tensors, and return nothing",
             )
 
@@ -215,7 +219,7 @@ def _run_time_loop(loop: str, lower: object, upper: object, by: int) -> Iterator
         trips = rounded.combined("subtract", rounded.combined("mod", by)).combined("divide", by)
     index = register_alloc()
     register_move(index, lower)
-    with _looped("fori", LoopKind.DYNAMIC, trips):
+    with _looped("fori", LoopKind.DYNAMIC, trips, hides=loop == _FORI_LOOP):
         yield replace(index, loop=loop)
         trace.emit(
             "register_alu", Engine.SYNC, [], [by], attrs={"register": index.number, "source": index.number, "op": "add"}
@@ -223,16 +227,18 @@ def _run_time_loop(loop: str, lower: object, upper: object, by: int) -> Iterator
 
 
 @contextmanager
-def _looped(name: str, kind: LoopKind, register: Register) -> Iterator[None]:
+def _looped(name: str, kind: LoopKind, register: Register, *, hides: bool = False) -> Iterator[None]:
     """Open a run-time loop for the time of a ``with`` block, which is traced once for all iterations.
 
-    ``register`` has the number of iterations, or the condition of a while loop. If the block is left early, the
-    trace ends with a LegalityError.
+    ``register`` has the number of iterations, or the condition of a while loop. ``hides`` tells whether the tensors
+    declared in the loop end with it. If the block is left early, the trace ends with a LegalityError.
     """
-    trace = current()
+    trace = current_trace()
     line = trace.line()
     loop = trace.builder.open_loop(name, MAX_TRIPS, kind, line=line, trips_register=register.number)
     trace.trips[loop.id], trace.kinds[loop.id] = MAX_TRIPS, kind
+    if hides:
+        trace.hide(loop.id)
     finished = False
     try:
         yield
@@ -262,7 +268,7 @@ def while_loop(init: object, body_fun: Callable[[Register], object]) -> None:
         refuse("operand_type", "the condition of nl.while_loop must be a register", "load one with nisa.register_load")
     _may_reorder("nl.while_loop")
     held = register_alloc(init)
-    with _looped("while", LoopKind.WHILE, held):
+    with _looped("while", LoopKind.WHILE, held, hides=True):
         following = body_fun(held)
         if not isinstance(following, Register):
             refuse(
@@ -367,10 +373,12 @@ def _known_indices(loop: str, numbers: Iterator[object]) -> Iterator[LoopIndex]:
     """Yield ``numbers`` as the indices of a run-time loop. If the loop is left early, the trace ends with a
     LegalityError.
     """
-    trace = current()
+    trace = current_trace()
     line, finished = trace.line(), False
     try:
         for number in numbers:
+            if loop == _FORI_LOOP:
+                trace.hide(trace.scope[-1])
             yield LoopIndex(number, loop)
         finished = True
     finally:

@@ -14,14 +14,12 @@ from acceld.nki.frontend.current.sampling import SampledLoop
 from acceld.nki.frontend.current.tensor import NkiTensor
 from acceld.nki.frontend.session import Session, Site
 from acceld.nki.ir.builder import Slot
-from acceld.nki.ir.program import RUN_TIME, Engine, LoopKind, Space
+from acceld.nki.ir.program import Engine, LoopKind, Space
 
 VIEW_AXES = {"copy_predicated": 3}
 """Limit on the free axes of an instruction's tiles, for instructions that take fewer axes than the others (pages of NKI
 0.7).
 """
-_HIDING = RUN_TIME | {LoopKind.SPMD}
-"""Kinds of loops after whose end the tensors declared in them can not be used any more."""
 MOST_SOUGHT = 4096
 """Limit on the further iterations of a trace that will be repeated anyway and only looks for more buffers to flatten.
 """
@@ -78,9 +76,13 @@ class CurrentTrace(Trace):
     def open(self, name: str, trips: int, kind: LoopKind, site: Site, line: int) -> int:
         """Open a loop of ``trips`` iterations and return its id. ``site`` is the loop's position in the source."""
         loop = super().open(name, trips, kind, site, line)
-        if kind in _HIDING:
-            self._hiding.add(loop)
+        if kind is LoopKind.SPMD:
+            self.hide(loop)
         return loop
+
+    def hide(self, loop: int) -> None:
+        """Let the tensors that the open loop ``loop`` declares be used inside of the loop only."""
+        self._hiding.add(loop)
 
     def end_iteration(self, loop: int) -> None:
         """Close the loop of one iteration. If a loop that began later is still open, the trace ends with a LegalityError.
@@ -146,8 +148,8 @@ class CurrentTrace(Trace):
         self.names.add(name)
 
     def reaches(self, tensor: Tensor) -> bool:
-        """Tell whether a tensor may be used here. A tensor that a run-time loop or a core's program declares can be
-        used only inside of it; all other tensors can be used everywhere after their declaration.
+        """Tell whether a tensor may be used here. A tensor that the body of a run-time loop or a core's program declares can
+        be used only inside of it; all other tensors can be used everywhere after their declaration.
         """
         return not self._hiding or all(loop in self.scope for loop in tensor.scope if loop in self._hiding)
 

@@ -283,9 +283,9 @@ PROBES = [
     *rows("L37", REFUSED, """
         dma_priority_trn2: nisa.dma_copy(c, x, priority=1)
         dma_str_enum: nisa.dma_copy(c, x, dge_mode='hwdge')
-        oob_skip_static: nisa.dma_copy(c, x, oob_mode=nisa.oob_mode.skip)
         vec_off_hwdge: t = tile((64, 1), nl.uint32);;nisa.dma_copy(a[0:64, :], x.ap([[64, 64], [1, 64]], vector_offset=t, indirect_dim=0), dge_mode=nisa.dge_mode.hwdge)
     """),
+    *rows("L37", NOTED, "oob_skip_static: nisa.dma_copy(c, x, oob_mode=nisa.oob_mode.skip)"),
     *rows("L37", ACCEPTED, """
         scalar_off_hwdge: t = tile((1, 1), nl.int32);;nisa.dma_copy(a[:, 0:8], x.ap([[64, 128], [1, 8]], scalar_offset=t, indirect_dim=1), dge_mode=nisa.dge_mode.hwdge)
         scalar_off_transposed: t = tile((1, 1), nl.int32);;d = nl.ndarray((16, 64), dtype=nl.bfloat16);;q = nl.ndarray((64, 128), dtype=nl.bfloat16, buffer=nl.shared_hbm);;nisa.dma_copy(q, tile((64, 128), nl.bfloat16));;nisa.dma_transpose(d, q.ap([[128, 64], [1, 16]], scalar_offset=t, indirect_dim=1), dge_mode=nisa.dge_mode.hwdge)
@@ -447,6 +447,15 @@ PROBES = [
         topk_k: nisa.topk(nl.ndarray((128, 64), dtype=nl.bfloat16), nl.ndarray((128, 64), dtype=nl.uint32), h, 32)
         topk_source: nisa.topk(nl.ndarray((128, 8), dtype=nl.bfloat16), nl.ndarray((128, 8), dtype=nl.uint32), h[:, 0:2], 64)
         topk_rows: nisa.topk(nl.ndarray((24, 8), dtype=nl.bfloat16), nl.ndarray((24, 8), dtype=nl.uint32), tile((24, 64), nl.bfloat16), 64)
+    """),
+    *rows("loop bodies", REFUSED, """
+        fori_local: kept = [];;def body(k):;;    kept.append(tile((128, 64), nl.float32));;nl.fori_loop(0, nisa.register_alloc(3), body);;nisa.tensor_copy(c, kept[0])
+        fori_local_known_bounds: kept = [];;def body(k):;;    kept.append(tile((128, 64), nl.float32));;nl.fori_loop(0, 3, body);;nisa.tensor_copy(c, kept[0])
+        while_local: kept = [];;def body(k):;;    kept.append(tile((128, 64), nl.float32));;    return k;;nl.while_loop(nisa.register_alloc(0), body);;nisa.tensor_copy(c, kept[0])
+    """),
+    *rows("loop bodies", ACCEPTED, """
+        fori_outer: t = tile((128, 64), nl.float32);;def body(k):;;    u = tile((128, 64), nl.float32);;    nisa.tensor_copy(t, u);;nl.fori_loop(0, nisa.register_alloc(3), body);;nisa.tensor_copy(c, t)
+        dynamic_local: for k in nl.dynamic_range(nisa.register_alloc(3)):;;    t = tile((128, 64), nl.float32);;nisa.tensor_copy(c, t)
     """),
     *rows("L44", REFUSED, """
         dynamic_in_noreorder: with nl.no_reorder():;;    for k in nl.dynamic_range(3):;;        nisa.tensor_copy(c, a)

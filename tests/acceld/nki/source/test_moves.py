@@ -45,9 +45,27 @@ def test_tiles_of_an_iteration_get_places_that_iterations_take_in_turn() -> None
     assert_same(STAGES, text, *arrays(*SHAPES))
 
 
+@pytest.mark.parametrize(("offset", "moved"), [("", ""), (", offset=128", " + 128"), (", offset=0", "")])
+def test_a_pattern_of_a_tile_counts_the_elements_of_all_places(offset: str, moved: str) -> None:
+    text = STAGES.replace(
+        "data=product[0:128, 0:512]", f"data=product.ap(pattern=[[512, 128], [128, 3], [1, 128]]{offset})"
+    )
+    text = text.replace("dst=made,", "dst=made[0:128, 0:384],").replace(
+        "dst=out[row, 0:128, 0:512], src=made", "dst=out[row, 0:128, 0:384], src=made[0:128, 0:384]"
+    )
+    _, changed = loop_of(text)
+    assert f"data=product.ap(pattern=[[1024, 128], [128, 3], [1, 128]], offset=(row % 2) * 512{moved})" in changed
+    assert_same(text, changed, *arrays(*SHAPES))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
+        (
+            "data=product[0:128, 0:512]",
+            "data=product.ap(pattern=[[512, 128], [1, 512]], offset=row)",
+            "line 20 reads product by a pattern whose first step or offset is not known",
+        ),
         (", accumulate=k > 0", "", "the product in line 18 does not say whether it adds"),
         (
             "        made = ",
