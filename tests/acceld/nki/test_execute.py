@@ -496,6 +496,28 @@ def test_an_accumulator_that_nothing_has_reset_holds_no_number() -> None:
     assert np.isnan(execute(kernel.finish(), [reals(4, 2)])[0]).all()
 
 
+@pytest.mark.parametrize(
+    ("rows", "mask", "trips", "settled"),
+    [(4, False, 1, True), (4, False, 3, True), (2, False, 1, False), (4, True, 1, False), (0, False, 1, False)],
+)
+def test_a_sum_is_settled_if_the_accumulators_of_all_its_partitions_were_set(
+    rows: int, mask: bool, trips: int, settled: bool
+) -> None:
+    kernel = Kernel()
+    tile, made, total = kernel.loaded((4, 2)), kernel.sbuf((4, 2)), kernel.sbuf((4, 1))
+    how = {"func": "copy", "reduce_op": "add"}
+    part = Run(0, rows), Run(0, 2)
+    if rows:
+        with kernel.loop(trips):
+            pattern = (Pattern(Affine(1), (0, -1)),) if mask else ()
+            kernel.op(
+                "activation", [at(made, *part)], [at(tile, *part), 0.0, 1.0], mask=pattern, reduce_cmd="reset", **how
+            )
+    kernel.op("activation", [at(made), at(total)], [at(tile), 0.0, 1.0], reduce_cmd="reduce", **how)
+    kernel.store(kernel.output((4, 1)), total)
+    assert is_settled(kernel.finish()) is settled
+
+
 def test_accumulation_modes_overwrite_add_or_start_by_themselves() -> None:
     a, b = reals(8, 4), reals(8, 6)
     product = a.T @ b
