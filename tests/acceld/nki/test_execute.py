@@ -505,15 +505,24 @@ def test_a_sum_is_settled_if_the_accumulators_of_all_its_partitions_were_set(
 ) -> None:
     kernel = Kernel()
     tile, made, total = kernel.loaded((4, 2)), kernel.sbuf((4, 2)), kernel.sbuf((4, 1))
-    how = {"func": "copy", "reduce_op": "add"}
     part = Run(0, rows), Run(0, 2)
+
+    def emit(made: Access, source: Access, command: str, *more: Access, masked: bool = False) -> None:
+        pattern = (Pattern(Affine(1), (0, -1)),) if masked else ()
+        kernel.op(
+            "activation",
+            [made, *more],
+            [source, 0.0, 1.0],
+            mask=pattern,
+            func="copy",
+            reduce_op="add",
+            reduce_cmd=command,
+        )
+
     if rows:
         with kernel.loop(trips):
-            pattern = (Pattern(Affine(1), (0, -1)),) if mask else ()
-            kernel.op(
-                "activation", [at(made, *part)], [at(tile, *part), 0.0, 1.0], mask=pattern, reduce_cmd="reset", **how
-            )
-    kernel.op("activation", [at(made), at(total)], [at(tile), 0.0, 1.0], reduce_cmd="reduce", **how)
+            emit(at(made, *part), at(tile, *part), "reset", masked=mask)
+    emit(at(made), at(tile), "reduce", at(total))
     kernel.store(kernel.output((4, 1)), total)
     assert is_settled(kernel.finish()) is settled
 

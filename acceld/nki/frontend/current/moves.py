@@ -137,7 +137,10 @@ def sendrecv(
         )
     _check_swap(source, dma_engine)
     pipe = whole(pipe_id, "pipe_id of sendrecv")
-    emit("exchange", Engine.DMA, [target], [moved], **({"pipe": pipe} if pipe else {}))
+    if pipe:
+        emit("exchange", Engine.DMA, [target], [moved], pipe=pipe)
+    else:
+        emit("exchange", Engine.DMA, [target], [moved])
 
 
 def _check_swap(tile: Tensor, dma_engine: object) -> None:
