@@ -8,7 +8,7 @@ workload draws them. The bands are:
 tiny, minute     times 1e-10; times 2^-64, where every epsilon matters
 huge             times 3e5
 offset-100       plus 100 standard deviations; plus 1000 in ``offset-1000``
-below-30         minus 30 standard deviations; minus 1000 in ``below-1000``
+below-100        minus 100 standard deviations; minus 1000 in ``below-1000``
 spikes           one element of each innermost vector is 30 to 300 standard deviations large
 tails            magnitudes from 1e-10 to 3e5, of either sign
 zeros            nine of ten elements zero
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PREFIX = "banded/"
 _SCALED = {"tiny": 1e-10, "minute": 2.0**-64, "huge": 3e5}
 _OFFSETS = {"offset-100": 100.0, "offset-1000": 1000.0}
-_BELOW = {"below-30": -30.0, "below-1000": -1000.0}
+_BELOW = {"below-100": -100.0, "below-1000": -1000.0}
 """Standard deviations by which all elements of a band are shifted: to one sign, which vectors drawn around zero never have."""
 _SPIKES, _ALIGNED = "spikes", "aligned"
 _KEPT = 0.1
