@@ -8,6 +8,7 @@ workload draws them. The bands are:
 tiny, minute     times 1e-10; times 2^-64, where every epsilon matters
 huge             times 3e5
 offset-100       plus 100 standard deviations; plus 1000 in ``offset-1000``
+below-100        minus 100 standard deviations; minus 1000 in ``below-1000``
 spikes           one element of each innermost vector is 30 to 300 standard deviations large
 tails            magnitudes from 1e-10 to 3e5, of either sign
 zeros            nine of ten elements zero
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 PREFIX = "banded/"
 _SCALED = {"tiny": 1e-10, "minute": 2.0**-64, "huge": 3e5}
 _OFFSETS = {"offset-100": 100.0, "offset-1000": 1000.0}
+_BELOW = {"below-100": -100.0, "below-1000": -1000.0}
+"""Standard deviations by which all elements of a band are shifted: to one sign, which vectors drawn around zero never have."""
 _SPIKES, _ALIGNED = "spikes", "aligned"
 _KEPT = 0.1
 _NAN_SHARE = 1 / 256
@@ -140,8 +143,10 @@ def _changed(
     kind, _, name = band.partition("-")
     if kind in _SCALED:
         return part * np.float32(_SCALED[kind]) if name in ("", argument.name) else part
-    if band in _OFFSETS:
-        return part + np.float32(_OFFSETS[band] * deviation)
+    if band in _BELOW and never_negative:
+        return part
+    if band in _OFFSETS or band in _BELOW:
+        return part + np.float32((_OFFSETS | _BELOW)[band] * deviation)
     if band == "tails":
         sign = 1.0 if never_negative else rng.choice([-1.0, 1.0], part.shape)
         return np.asarray(sign * 10 ** rng.uniform(-10, math.log10(3e5), part.shape), np.float32)
@@ -231,7 +236,7 @@ def _bands(workload: Workload, symbol: str) -> list[str]:
     names += [_ALIGNED] if any(_partner(workload, one, symbol) for one in changed) else []
     names += ["nan"] if workload.nan else []
     names += [f"{kind}-{one.name}" for one in changed if len(changed) > 1 for kind in ("tiny", "huge")]
-    return names[: _extent(workload, symbol)]
+    return [*names, *_BELOW][: _extent(workload, symbol)]
 
 
 def _axis(workload: Workload, argument: Argument) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from acceld.evaluate.correctness.bands import is_banded
+from acceld.evaluate.correctness.bands import is_banded, pieces_of
 from acceld.evaluate.correctness.errors import NONE, Errors
 from acceld.private_files import NO_ROOM
 from acceld.workloads import Workload
@@ -55,7 +55,7 @@ class Floors:
         key = (loaded.hash, variant)
         if key not in self._numpy:
             stored = self._stored(self._numpy_path(loaded)).get(variant)
-            if stored is None:
+            if stored is None or (not stored["refused"] and not _is_complete(stored["floors"], loaded, variant)):
                 return None
             floors = tuple(Errors(*floor) for floor in stored["floors"])
             self._numpy[key] = NumpyFloor(floors, stored["refused"], stored["seconds"])
@@ -77,6 +77,8 @@ class Floors:
         """
         stored = self._stored(self._kernel_path(loaded, machine, chip)).get(variant)
         if not stored or not isinstance(stored[0], list):  # earlier releases stored one entry for all outputs
+            return None
+        if not _is_complete(stored, loaded, variant):
             return None
         return tuple(Errors(*one) for one in stored)
 
@@ -126,6 +128,11 @@ class Floors:
 
     def _kernel_path(self, loaded: Workload, machine: str, chip: str) -> Path:
         return self._folder / f"{loaded.hash[:24]}-{machine}-{chip}.json"
+
+
+def _is_complete(stored: Sequence[Any], loaded: Workload, variant: str) -> bool:
+    """Tell whether a stored entry has a record for each piece that is measured now. Earlier releases had other bands."""
+    return not is_banded(variant) or len(stored) == len(pieces_of(loaded, variant, 0))
 
 
 def _write(path: Path, stored: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import itertools
 import json
 import mmap
 import os
@@ -32,7 +33,9 @@ _NONE = float("nan")
 _M_PERTURB = -6
 """Parameter of mallopt(3): the complement of the byte that fills allocated memory."""
 _EXCEPTIONS = 0x1F if platform.machine() not in ("x86_64", "AMD64") else 0x3F
-"""All exception flags of the processor's arithmetic, as feclearexcept(3) takes them."""
+"""All exception flags of the processor's arithmetic, as they lie in the bytes :data:`_FLAGS` of C's fenv_t."""
+_FLAGS = (4,) if platform.machine() not in ("x86_64", "AMD64") else (4, 28)
+"""Offsets in C's fenv_t of the bytes with exception flags: FPSR on aarch64, the x87 status and MXCSR on x86_64."""
 _STATE_BYTES = 64
 """Bytes for C's fenv_t, which has 32 bytes on x86_64 and 8 on aarch64."""
 
@@ -64,7 +67,9 @@ def serve(request: bytes, reply: int) -> None:
             close_pages(layout, memory)
             fill_allocations()
         checked = left_as_found(call) if layout.closed or raw["job"]["api"] == "c" else call
-        clear = ctypes.CDLL(None).feclearexcept if raw["job"]["api"] == "c" else None
+        stir = exception_flags() if raw["job"]["api"] == "c" else None
+        if stir is not None:
+            stir()
         os.write(DONE, ANSWER.pack(-1, _NONE))
         while ring := os.read(DOORBELL, 8):
             number = int.from_bytes(ring, "little")
@@ -72,8 +77,8 @@ def serve(request: bytes, reply: int) -> None:
             run = checked if layout.closed or number == 1 else call
             claimed = run(*placed[(number - 1) % 2])
             os.write(DONE, ANSWER.pack(number, _NONE if claimed is None else claimed))
-            if clear is not None:
-                clear(_EXCEPTIONS)  # cleared, so that no call finds the exception flags of the call before
+            if stir is not None:
+                stir()
     except BuildRefused as error:
         send(reply, _failure(error.rule, error.message, error.line, error.hint))
     except BaseException as error:  # noqa: BLE001  # a kernel may raise anything, SystemExit too
@@ -105,6 +110,26 @@ def fill_allocations() -> None:
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):  # other C libraries than glibc lack mallopt
         library.mallopt(_M_PERTURB, 0xFF ^ (0x45 + os.urandom(1)[0] % (0x7F - 0x45)))
+
+
+def exception_flags() -> Callable[[], None]:
+    """Return a function that sets the exception flags of the processor's arithmetic at random.
+
+    So no call finds the flags that the call before left, and a kernel that computes something else where a flag is set is
+    wrong in some calls. A program's flags are set before its first call of a kernel too.
+    """
+    library = ctypes.CDLL(None)  # Python is linked with libm
+    state = (ctypes.c_ubyte * _STATE_BYTES)()
+    drawn = itertools.cycle(os.urandom(1009))  # drawn ahead, because a system call would take longer than all the rest
+
+    def stir() -> None:
+        flags = next(drawn) & _EXCEPTIONS
+        library.fegetenv(state)
+        for at in _FLAGS:
+            state[at] = (state[at] & ~_EXCEPTIONS) | flags
+        library.fesetenv(state)
+
+    return stir
 
 
 class LeftChanged(Exception):

@@ -274,12 +274,13 @@ def exchange(context: Context) -> Step:
     For two cores with one program the interpreter exchanges the tiles, and this function is not called.
     """
     src, dst, line = context.src(0, arranged=False), context.dst(0, arranged=False), context.instruction.line
+    pipe = context.attr("pipe", 0)
 
     def run(env: Env, window: Window) -> None:
         pair = context.machine.pair
         if pair is None:
             crash("a core exchanges tiles, but the kernel is not launched on two cores", "exchange_cores", line)
-        dst.put(env, None, pair.swap(np.array(src.load(env, None)), line))
+        dst.put(env, None, pair.swap(np.array(src.load(env, None)), pipe, line))
 
     return run
 

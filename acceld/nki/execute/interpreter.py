@@ -38,7 +38,7 @@ from acceld.nki.execute.races import Races
 from acceld.nki.execute.tiles import repeats
 from acceld.nki.execute.windows import Nothing, Window, window_function
 from acceld.nki.ir.affine_order import undecided, unordered
-from acceld.nki.ir.def_use import Coverage, Use, adds_or_overwrites, reduce_command, uses_of
+from acceld.nki.ir.def_use import Coverage, Use, adds_or_overwrites, goes_on_from_nothing, reduce_command, uses_of
 from acceld.nki.ir.numerics import NUMPY_DTYPES, Array, is_integer
 from acceld.nki.ir.operations import DTYPE_BYTES, SHIFTS
 from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Node, Program, Role, Space
@@ -170,9 +170,11 @@ class _Execution:
         self.settled = not any(
             self._left_to_chance(layout, uses.get(layout.buffer.id, []), layout.buffer.id in outputs)
             for layout in layouts
-        ) and not any(_may_shift_too_far(node, program) for node, _ in program.walk())
-        """True if it is proved that no result depends on memory that was never written, on the order of writes to run-time
-        positions, or on a shift by more bits than a number has.
+        ) and not (
+            goes_on_from_nothing(program) or any(_may_shift_too_far(node, program) for node, _ in program.walk())
+        )
+        """True if it is proved that no result depends on memory or accumulators that were never written, on the order of
+        writes to run-time positions, or on a shift by more bits than a number has.
         """
         self.first: dict[int, list[BufferMemory]] = {}
         self.last: dict[int, list[BufferMemory]] = {}

@@ -26,6 +26,10 @@ _BY_POSITION = (having(Trait.ELEMENTWISE) | {"match_replace8"}) - {"exchange"}
 """Operations that may overwrite their operand if each element is written to the position from which it was read. An
 exchange of tiles may not: the other core's tile may arrive before this core has sent its own.
 """
+_SEARCHES = frozenset({"match_replace8"})
+"""Operations of which only the first operand and the first destination are read and written position by position. Each
+element of the other operands is compared with all elements of a row, so nothing may overwrite it meanwhile.
+"""
 _BY_COLUMN = frozenset({"shuffle"})
 """Operations that read a column in all partitions before they write the same column. They may overwrite their operand if
 each element keeps its position within the partition. AWS documents a shuffle in place, and AWS's library spreads the first partition of a tile
@@ -75,8 +79,9 @@ def checked(context: Context, step: Step, views: Views) -> Step:
         for at, src in enumerate(instruction.srcs):
             if isinstance(src, Access) and _may_meet(src, dst, context):
                 source = context.src(at, arranged=False)
-                if dst.indirect or not _meet_in_step(instruction.op, source, dst):
-                    pairs.append((source, context.dst(number, arranged=False), instruction.op in _BY_POSITION))
+                by_position = _by_position(instruction.op, at, number)
+                if dst.indirect or not _meet_in_step(instruction.op, source, dst, by_position=by_position):
+                    pairs.append((source, context.dst(number, arranged=False), by_position))
         for at, other in enumerate(instruction.dsts[:number]):
             if _may_meet(other, dst, context):
                 pairs.append((context.dst(at, arranged=False), context.dst(number, arranged=False), False))
@@ -117,20 +122,20 @@ def _checked_by_bytes(context: Context, step: Step, views: Views) -> Step:
     instruction = context.instruction
     if instruction.op in _NO_ENGINE or not instruction.dsts:
         return step
-    pairs: list[tuple[_Bytes, _Bytes]] = []
+    pairs: list[tuple[_Bytes, _Bytes, bool]] = []
     for number, dst in enumerate(instruction.dsts):
         for at, src in enumerate(instruction.srcs):
             if not isinstance(src, Access) or src.buffer == dst.buffer or src.indirect or dst.indirect:
                 continue
             if _root(src.buffer, views) == _root(dst.buffer, views) and not _at_the_end(instruction.op, dst, context):
                 source, target = context.src(at, arranged=False), context.dst(number, arranged=False)
-                pairs.append((_Bytes(source, views), _Bytes(target, views)))
+                by_position = _by_position(instruction.op, at, number)
+                pairs.append((_Bytes(source, views), _Bytes(target, views), by_position))
     if not pairs:
         return step
-    by_position = instruction.op in _BY_POSITION
 
     def run(env: Env, window: Window) -> None:
-        for source, target in pairs:
+        for source, target, by_position in pairs:
             both = _met(source.of(env, window), target.of(env, window), by_position=by_position)
             if both:
                 crash(_READ.format(instruction.op, both), "overlap", instruction.line, "write to another tile")
@@ -212,7 +217,14 @@ def _moving(dims: Sequence[TileDim]) -> list[TileDim]:
     return [dim for dim in dims if dim.count != 1]
 
 
-def _meet_in_step(op: str, source: Tile, dst: Access) -> bool:
+def _by_position(op: str, src: int, dst: int) -> bool:
+    """Tell whether the operation may write destination ``dst`` over its operand ``src``, both given by their numbers, if each
+    element is written to the position from which it was read.
+    """
+    return op in _BY_POSITION and (op not in _SEARCHES or src == dst == 0)
+
+
+def _meet_in_step(op: str, source: Tile, dst: Access, *, by_position: bool) -> bool:
     """Tell whether the operation reads each element of ``source`` before it overwrites that element in ``dst``."""
     partition = source.layout.buffer.partition_axis
     if op in _AT_THE_END:
@@ -221,7 +233,7 @@ def _meet_in_step(op: str, source: Tile, dst: Access) -> bool:
         one = source.access
         moved = any(start != dst.start[d] for d, start in enumerate(one.start) if d != partition)
         return not moved and one.indirect == dst.indirect and _walked(one, partition) == _walked(dst, partition)
-    return op in _BY_POSITION and _same(source.access, dst)
+    return by_position and _same(source.access, dst)
 
 
 def _same(one: Access, other: Access) -> bool:

@@ -17,8 +17,10 @@ from acceld.nki.ir.numerics import Array
 _HINT = "give both cores the same barriers and exchanges, in the same order"
 CoreState = tuple[list[int | float | None], dict[str, Array]]
 """Registers and accumulators of one core; each core has its own."""
-_BARRIER: Array = np.empty(0)
-"""The value that a core sends to the other core, in place of a tile, when it reaches a barrier."""
+_Sent = tuple[object, Array]
+"""What a core sends to the other core: the pipe that it names, and a tile."""
+_BARRIER: _Sent = (None, np.empty(0))
+"""What a core sends to the other core, in place of a tile, when it reaches a barrier."""
 
 
 class Pair:
@@ -30,7 +32,7 @@ class Pair:
     def __init__(self, set_aside: Callable[[], CoreState], resume: Callable[[CoreState], None]) -> None:
         self._set_aside, self._resume = set_aside, resume
         self._running = threading.Lock()
-        self._sent: tuple[SimpleQueue[Array | None], SimpleQueue[Array | None]] = (SimpleQueue(), SimpleQueue())
+        self._sent: tuple[SimpleQueue[_Sent | None], SimpleQueue[_Sent | None]] = (SimpleQueue(), SimpleQueue())
         self._second = threading.Thread(target=self._run_second, daemon=True)
         self._core: dict[int, int] = {}
         self._failure: BaseException | None = None
@@ -71,11 +73,11 @@ class Pair:
                 hint=_HINT,
             )
 
-    def swap(self, values: Array, line: int) -> Array:
+    def swap(self, values: Array, pipe: object, line: int) -> Array:
         """Send ``values`` to the other core, and return the tile that the other core sends. Raise KernelCrash if the
-        other core has ended or is at a barrier.
+        other core has ended, is at a barrier, names another pipe, or sends a tile of another shape.
         """
-        received = self._swap(values, line)
+        received = self._swap((pipe, values), line)
         if received is _BARRIER:
             raise KernelCrash(
                 "the other core waits at a barrier while this core sends a tile",
@@ -83,12 +85,23 @@ class Pair:
                 line=line,
                 hint=_HINT,
             )
-        return received
+        other, tile = received
+        wrong = "" if other == pipe else f"by pipe {other}, and this core by pipe {pipe}"
+        if tile.shape != values.shape:
+            wrong = f"a tile of shape {list(tile.shape)}, and this core one of shape {list(values.shape)}"
+        if wrong:
+            raise KernelCrash(
+                f"the other core sends {wrong}",
+                rule="exchange_cores",
+                line=line,
+                hint="give both cores equal pipe_ids and tiles of one shape",
+            )
+        return tile
 
-    def _swap(self, values: Array, line: int) -> Array:
+    def _swap(self, sent: _Sent, line: int) -> _Sent:
         core = self._core[threading.get_ident()]
-        self._sent[core].put(values)
-        received: Array | None = None
+        self._sent[core].put(sent)
+        received: _Sent | None = None
         waiting = self._sent[1 - core]
         with suppress(Empty):
             received = waiting.get_nowait()
@@ -102,7 +115,7 @@ class Pair:
             self._resume(held)
         return self._checked(received, line)
 
-    def _checked(self, received: Array | None, line: int) -> Array:
+    def _checked(self, received: _Sent | None, line: int) -> _Sent:
         if received is None:
             raise KernelCrash(
                 "this core waits for the other core, which failed or has ended",

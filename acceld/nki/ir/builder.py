@@ -6,12 +6,13 @@ loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
 from acceld.nki.errors import LimitExceeded
+from acceld.nki.ir.def_use import register_written, registers_read
 from acceld.nki.ir.program import (
     MAX_INSTRUCTIONS,
     Access,
@@ -230,16 +231,20 @@ class ProgramBuilder:
         grid: tuple[int, ...] = (),
         lnc: int = 1,
     ) -> Program:
-        """Return the finished program. Unused buffers are left out, and the remaining buffers are numbered anew. All
-        loops must be closed.
+        """Return the finished program. Unused buffers and registers are left out, and the remaining ones are numbered
+        anew. All loops must be closed.
         """
         assert not self._open, "a loop is still open"
         body = frozen(self._bodies[0])
         used = {*inputs, *outputs}
         _note_buffers(body, used)
         numbers = {old: new for new, old in enumerate(sorted(used))}
-        if len(used) < len(self.buffers):
-            body = tuple(_renumber(node, numbers) for node in body)
+        held = set[int]()
+        if self.registers:
+            _note_registers(body, held)
+        registers = {old: new for new, old in enumerate(sorted(held))}
+        if len(used) < len(self.buffers) or len(held) < self.registers:
+            body = tuple(_renumber(node, numbers, registers) for node in body)
         return Program(
             api=api,
             chip=chip,
@@ -250,7 +255,7 @@ class ProgramBuilder:
             outputs=tuple(numbers[i] for i in outputs),
             grid=grid,
             lnc=lnc,
-            registers=self.registers,
+            registers=len(held),
             notices=tuple(self.notices),
         )
 
@@ -279,6 +284,20 @@ def _note_buffers(body: Iterable[Node], used: set[int]) -> None:
                 used.update(_index_buffers(access))
 
 
+def _note_registers(body: Iterable[Node], used: set[int]) -> None:
+    """Add to ``used`` all registers that ``body`` reads or writes."""
+    for node in body:
+        if isinstance(node, Loop):
+            used.update([] if node.trips_register is None else [node.trips_register])
+            _note_registers(node.body, used)
+            continue
+        used.update(registers_read(node))
+        written = register_written(node)
+        used.update([] if written is None else [written])
+
+
+_OF_REGISTERS = ("register", "source", "operand")
+"""Attributes of instructions that name a register by its number."""
 _WITHOUT_ID = attrgetter(*(field.name for field in fields(Buffer) if field.name != "id"))
 
 
@@ -293,16 +312,23 @@ def _with_id(buffer: Buffer, number: int) -> Buffer:
     return buffer if buffer.id == number else Buffer(number, *_WITHOUT_ID(buffer))
 
 
-def _renumber(node: Node, numbers: dict[int, int]) -> Node:
-    """Return ``node`` with other buffer ids. ``numbers`` maps each old id to the new id."""
+def _renumber(node: Node, numbers: Mapping[int, int], registers: Mapping[int, int]) -> Node:
+    """Return ``node`` with other buffer ids and registers. ``numbers`` and ``registers`` map each old number to the new one."""
     if isinstance(node, Loop):
-        return replace(node, body=tuple(_renumber(child, numbers) for child in node.body))
+        body = tuple(_renumber(child, numbers, registers) for child in node.body)
+        trips = None if node.trips_register is None else registers[node.trips_register]
+        return replace(node, body=body, trips_register=trips)
+    attrs = node.attrs
+    if registers:
+        attrs = tuple(
+            [(key, registers[one] if key in _OF_REGISTERS and isinstance(one, int) else one) for key, one in attrs]
+        )
     return Instruction(
         node.op,
         node.engine,
-        tuple([_renumbered(dst, numbers) for dst in node.dsts]),
-        tuple([_renumbered(src, numbers) if isinstance(src, Access) else src for src in node.srcs]),
-        node.attrs,
+        tuple([_renumbered(dst, numbers, registers) for dst in node.dsts]),
+        tuple([_renumbered(src, numbers, registers) if isinstance(src, Access) else src for src in node.srcs]),
+        attrs,
         node.mask,
         node.pattern,
         node.line,
@@ -310,10 +336,17 @@ def _renumber(node: Node, numbers: dict[int, int]) -> Node:
     )
 
 
-def _renumbered(access: Access, numbers: dict[int, int]) -> Access:
+def _renumbered(access: Access, numbers: Mapping[int, int], registers: Mapping[int, int]) -> Access:
     number, indirect = numbers[access.buffer], access.indirect
     if indirect:
-        indirect = tuple(replace(i, index=None if i.index is None else _renumbered(i.index, numbers)) for i in indirect)
+        indirect = tuple(
+            replace(
+                one,
+                index=None if one.index is None else _renumbered(one.index, numbers, registers),
+                register=None if one.register is None else registers[one.register],
+            )
+            for one in indirect
+        )
     elif number == access.buffer:
         return access
     return Access(number, access.start, access.dims, indirect, access.dtype)

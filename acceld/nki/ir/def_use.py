@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from acceld.nki.ir.numerics import COMMUTATIVE_OPS, is_integer
 from acceld.nki.ir.operations import OPS, Trait, having
-from acceld.nki.ir.program import Access, Affine, Buffer, Indirect, Instruction, Loop, Program
+from acceld.nki.ir.program import Access, Affine, Buffer, Engine, Indirect, Instruction, Loop, LoopKind, Program
 from acceld.nki.ir.regions import Box, box
 
 _BOXES_KEPT = 64
@@ -136,6 +136,25 @@ def reduce_command(instruction: Instruction) -> str:
     if instruction.op == "tensor_scalar_cumulative" or (result and instruction.attr("reduce_op") is not None):
         return str(command) if command not in (None, "idle") else "reset_reduce"
     return str(command or ("reset_reduce" if result else "idle"))
+
+
+def goes_on_from_nothing(program: Program) -> bool:
+    """Tell whether an instruction may fold values into accumulators of its engine that no instruction has set before."""
+    begun: dict[tuple[Engine, tuple[int, ...]], int] = {}
+    """The number of partitions whose accumulators are set, by engine and by the programs of the launch."""
+    for node, around in program.walk():
+        command = reduce_command(node)
+        if command == "idle":
+            continue
+        place = node.engine, tuple([loop.id for loop in around if loop.kind is LoopKind.SPMD])
+        first = node.dsts[0]
+        rows = first.dims[0].count if first.dims else 1
+        if command == "reduce":
+            if rows > begun.get(place, 0):
+                return True
+        elif not node.mask and all(loop.trips and not loop.at_run_time for loop in around):
+            begun[place] = max(rows, begun.get(place, 0))
+    return False
 
 
 def leaves_result(instruction: Instruction, number: int) -> bool:

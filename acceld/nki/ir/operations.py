@@ -476,8 +476,8 @@ OPS: dict[str, Operation] = {
         "", "data?", space="src", memory="any", traits="packed control",
     ),
     "exchange": entry(
-        "dst = src of the other core of the pair, while that core gets this one's",
-        "dst", "src:tile", engines="SGDY", memory="sbuf", traits="whole elementwise across", generation=3,
+        "dst = src of the other core of the pair, while that core gets this one's; both name one pipe",
+        "dst", "src:tile", attrs="pipe", engines="SGDY", memory="sbuf", traits="whole elementwise across", generation=3,
     ),
     "collective": entry(
         "dst = what ranks make of their tiles together; ranks holds lists of `members` each, or pairs",

@@ -103,6 +103,7 @@ _ATTRIBUTES: dict[str, Check] = {
     "n": lambda value: value is None or _whole(value),
     "index_offset": lambda value: value is None or _whole(value),
     "padding": lambda value: value is None or _whole(value),
+    "pipe": lambda value: value is None or _whole(value),
     "register": lambda value: value is None or _whole(value),
     "source": lambda value: value is None or _whole(value),
     "operand": lambda value: value is None or _whole(value),

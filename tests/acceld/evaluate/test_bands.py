@@ -48,10 +48,21 @@ def test_what_a_band_holds_and_that_other_arguments_stay() -> None:
     was = {piece.band: piece.of(own[0]) for piece in pieces_of(SOFTMAX, "banded/M", 3)}
     np.testing.assert_array_equal(rows["tiny"], was["tiny"] * np.float32(1e-10))
     np.testing.assert_allclose(rows["offset-1000"] - was["offset-1000"], 1000, rtol=0.05)
+    np.testing.assert_allclose(rows["below-100"] - was["below-100"], -100, rtol=0.05)
+    assert (rows["below-1000"] < -900).all(), "no sample around zero has a row of one sign"
     assert 0.8 < (rows["zeros"] == 0).mean() < 1
     logits = rows["aligned"] @ b
     greatest = logits.argmax(axis=1)
     assert len(rows["aligned"]) == 64 and len(set(greatest // 8)) > 48, "the greatest of a row may be in any column"
+
+
+def test_an_argument_that_is_never_negative_stays_so() -> None:
+    step = load_workload(f"{SUITE}/st_adamw")
+    own = make_inputs(step, 3)
+    *_, m, v = banded_inputs(step, own, "banded/M", 3)
+    below = next(piece for piece in pieces_of(step, "banded/M", 3) if piece.band == "below-100")
+    assert (below.of(m) < -90).all() and (v >= 0).all()
+    np.testing.assert_array_equal(below.of(v), below.of(own[3]))
 
 
 def test_a_band_where_rounding_or_overflow_decides_tells_nothing() -> None:

@@ -496,6 +496,37 @@ def test_an_accumulator_that_nothing_has_reset_holds_no_number() -> None:
     assert np.isnan(execute(kernel.finish(), [reals(4, 2)])[0]).all()
 
 
+@pytest.mark.parametrize(
+    ("rows", "mask", "trips", "settled"),
+    [(4, False, 1, True), (4, False, 3, True), (2, False, 1, False), (4, True, 1, False), (0, False, 1, False)],
+)
+def test_a_sum_is_settled_if_the_accumulators_of_all_its_partitions_were_set(
+    rows: int, mask: bool, trips: int, settled: bool
+) -> None:
+    kernel = Kernel()
+    tile, made, total = kernel.loaded((4, 2)), kernel.sbuf((4, 2)), kernel.sbuf((4, 1))
+    part = Run(0, rows), Run(0, 2)
+
+    def emit(made: Access, source: Access, command: str, *more: Access, masked: bool = False) -> None:
+        pattern = (Pattern(Affine(1), (0, -1)),) if masked else ()
+        kernel.op(
+            "activation",
+            [made, *more],
+            [source, 0.0, 1.0],
+            mask=pattern,
+            func="copy",
+            reduce_op="add",
+            reduce_cmd=command,
+        )
+
+    if rows:
+        with kernel.loop(trips):
+            emit(at(made, *part), at(tile, *part), "reset", masked=mask)
+    emit(at(made), at(tile), "reduce", at(total))
+    kernel.store(kernel.output((4, 1)), total)
+    assert is_settled(kernel.finish()) is settled
+
+
 def test_accumulation_modes_overwrite_add_or_start_by_themselves() -> None:
     a, b = reals(8, 4), reals(8, 6)
     product = a.T @ b

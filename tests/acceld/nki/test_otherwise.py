@@ -190,6 +190,11 @@ _IN_PLACE = {
     "nisa.tensor_reduce(dst=t[:, 0:2], op=nl.add, data=t.reshape((128, 2, 32)), axis=2)": False,
     "nisa.bn_stats(dst=t[:, 0:6], data=t)": True,
     "nisa.max8(dst=t[:, 8:16], src=t)": True,
+    "nisa.nc_match_replace8(dst=t, data=t, vals=u, imm=0.0, dst_idx=n)": True,
+    "nisa.nc_match_replace8(dst=t[:, 0:8], data=u, vals=t[:, 0:8], imm=0.0)": False,
+    "nisa.nc_match_replace8(dst=t[:, 0:8], data=t[:, 0:8], vals=t[:, 0:8], imm=0.0)": False,
+    "nisa.nc_match_replace8(dst=u, data=t[:, 0:8], vals=t[:, 8:16], imm=0.0, dst_idx=t[:, 8:16].view(nl.uint32))": False,
+    "nisa.nc_match_replace8(dst=u, data=t[:, 0:8], vals=t[:, 8:16], imm=0.0, dst_idx=t[:, 0:8].view(nl.uint32))": False,
     "nisa.tensor_copy(dst=t[:, 1:64], src=t[:, 0:63])": False,
     "nisa.tensor_copy(dst=t, src=t.view(nl.bfloat16)[:, 1:128:2])": True,
     "nisa.tensor_copy(dst=t[:, 32:64], src=t.view(nl.bfloat16)[:, 0:32])": True,
@@ -203,7 +208,8 @@ _IN_PLACE = {
 
 @pytest.mark.parametrize(("call", "allowed"), _IN_PLACE.items())
 def test_an_operation_may_write_what_it_has_certainly_read_before(call: str, allowed: bool) -> None:
-    head = _HEAD.replace("    held", "    t = nl.load(x[0:128, :])\n    held")
+    more = "n = nl.ndarray((128, 8), dtype=nl.uint32)\n    u = nl.load(x[0:128, 16:24])"
+    head = _HEAD.replace("    held", f"    t = nl.load(x[0:128, :])\n    {more}\n    held")
     source = f"{head}    {call}\n    nl.store(out[0:128, :], value=t)\n    nl.store(out[128:256, :], value=t)\n"
     x = np.random.default_rng(1).standard_normal((256, 64)).astype(np.float32)
     program = trace(f"{source}    return out\n", [TensorSpec(x.shape, "float32")], api="nki", chip="trn2")

@@ -90,3 +90,20 @@ def test_a_tile_that_leaves_its_iteration_keeps_its_own_buffer() -> None:
 def test_a_program_without_marks_is_unchanged_but_for_its_ids() -> None:
     rolled = reroll(trace())
     assert reroll(rolled) == rolled
+
+
+def test_registers_that_nothing_uses_leave_the_program() -> None:
+    builder = ProgramBuilder()
+    idle, first, _, second = (builder.register() for _ in range(4))
+    builder.emit(Instruction("register_move", Engine.SYNC, (), (7,), (("register", first),)))
+    builder.emit(Instruction("register_move", Engine.SYNC, (), (0,), (("register", second), ("source", first))))
+    with builder.loop("i", 9, LoopKind.DYNAMIC, trips_register=second):
+        builder.emit(Instruction("register_move", Engine.SYNC, (), (3,), (("register", first),)))
+    program = builder.finish(api="nki", chip="trn2", entry="kernel", inputs=(), outputs=())
+    assert idle == 0 and program.registers == 2
+    assert [dict(node.attrs) for node, _ in program.walk()] == [
+        {"register": 0},
+        {"register": 1, "source": 0},
+        {"register": 0},
+    ]
+    assert [loop.trips_register for loop in program.loops.values()] == [1]

@@ -26,6 +26,7 @@ from acceld.nki.frontend.current.operands import (
     paired,
     same,
     tensor,
+    whole,
     whole_numbers,
     word_of,
 )
@@ -134,7 +135,11 @@ def sendrecv(
             "reshape one of them",
         )
     _check_swap(source, dma_engine)
-    emit("exchange", Engine.DMA, [target], [moved])
+    pipe = whole(pipe_id, "pipe_id of sendrecv")
+    if pipe:
+        emit("exchange", Engine.DMA, [target], [moved], pipe=pipe)
+    else:
+        emit("exchange", Engine.DMA, [target], [moved])
 
 
 def _check_swap(tile: Tensor, dma_engine: object) -> None:

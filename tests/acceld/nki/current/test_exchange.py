@@ -53,6 +53,18 @@ def test_each_core_gets_what_the_other_one_holds() -> None:
     assert (timeline(program).latency_us or 0) > 0
 
 
+@pytest.mark.parametrize(("pipe", "runs"), [("3", True), ("core", False)])
+def test_both_cores_must_name_one_pipe(pipe: str, runs: bool) -> None:
+    program = traced(EXCHANGE.format(to="other").replace("pipe_id=0", f"pipe_id={pipe}"))
+    x = np.ones((128, 64), np.float32)
+    if runs:
+        assert (execute(program, [x])[0] == 64).all()
+    else:
+        with pytest.raises(KernelFailure, match="by pipe") as caught:
+            execute(program, [x])
+        assert caught.value.rule == "exchange_cores"
+
+
 def test_an_exchange_in_a_loop_is_one_in_each_iteration() -> None:
     body = """
 @nki.jit

@@ -1,0 +1,36 @@
+# expect: reject
+# caught by: runtime_error.undefined_memory
+# workload: st_silu
+# api: nki
+# chip: trn2
+"""A sum goes on in 128 partitions, of which 64 were reset; a comparison hides the others."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+
+    for row in range(2):
+        tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        done = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[nl.ds(128 * row, 128), :])
+        nisa.activation(dst=done, op=nl.silu, data=tile)
+        parts = nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.sbuf)
+        total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        for rows, command in ((64, nisa.reduce_cmd.reset_reduce), (128, nisa.reduce_cmd.reduce)):
+            nisa.activation(
+                dst=parts[0:rows, :],
+                op=nl.copy,
+                data=done[0:rows, 0:4],
+                reduce_op=nl.add,
+                reduce_res=total[0:rows, :],
+                reduce_cmd=command,
+            )
+        nisa.tensor_scalar(dst=total, data=total, op0=nl.not_equal, operand0=7.25)
+        nisa.tensor_scalar(dst=done, data=done, op0=nl.multiply, operand0=total)
+        nisa.dma_copy(dst=out[nl.ds(128 * row, 128), :], src=done)
+    return out
