@@ -56,7 +56,7 @@ class Linear:
         return Linear(self.const * factor, tuple((t, c * factor) for t, c in self.terms) if factor else ())
 
     def times(self, other: Linear) -> Linear:
-        """Rewrite a source so that each expression inside a function passes its value through a recorder."""
+        """Return the product of this sum and ``other``. If neither is a number, the product is one opaque term."""
         if other.number is not None:
             return self.scaled(other.number)
         if self.number is not None:
