@@ -19,6 +19,8 @@ from acceld.nki.source.syntax import Access, Loop, Statement, elements
 
 _PSUM_BYTES = 16 * 1024
 """Bytes of PSUM in each partition."""
+_BANK_BYTES = 2 * 1024
+"""Bytes of a bank of PSUM in each partition. A product is written to a single bank."""
 
 
 def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int) -> str:
@@ -28,8 +30,8 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
     Each tile is declared once, before the loop, with a new dimension of ``places`` elements. The iterations use the
     elements in turn, so a tile keeps its values for ``places`` - 1 further iterations.
 
-    Raise RuleRefused if the loop's own body does not declare one of the tiles, if uses of a tile are not understood, or
-    if the copies take more than half of SBUF or PSUM.
+    Raise RuleRefused if the loop's own body does not declare one of the tiles, if uses of a tile are not understood, if
+    a copy would lie in two banks of PSUM, or if the copies take more than half of SBUF or PSUM.
     """
     place = loop.variable if kernel.count(loop) == str(places) else f"{loop.variable} % {places}"
     needed = {"sbuf": 0, "psum": 0}
@@ -52,7 +54,14 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
                     f"the product in line {one.line} does not say whether it adds to {name}: pass accumulate=True or "
                     "accumulate=False"
                 )
-        needed[buffer.space] += places * prod(shape[1:]) * ELEMENT_BYTES
+        size = prod(shape[1:]) * ELEMENT_BYTES
+        if buffer.space == "psum" and _crosses_a_bank(size, places):
+            raise RuleRefused(
+                f"{places} copies of {name}, declared in line {line}, do not fit into banks of PSUM, because a copy of {size} bytes "
+                f"would begin in one bank and end in the next: give {name} {_BANK_BYTES // ELEMENT_BYTES} columns, or a half or a "
+                "quarter of that"
+            )
+        needed[buffer.space] += places * size
         written = buffer.declaration.args["shape"]
         start, end = buffer.declaration.start, buffer.declaration.end
         rows = elements(written)[0]
@@ -75,6 +84,15 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
             f"{places} copies of {large} for loop {loop.variable} take {taken} in each partition, more than half of that memory: make the tiles smaller"
         )
     return edits.apply()
+
+
+def _crosses_a_bank(size: int, places: int) -> bool:
+    """Tell whether one of ``places`` tiles of ``size`` bytes, one behind the other, begins elsewhere in a bank of PSUM than the
+    first tile and crosses the end of that bank.
+    """
+    if size >= _BANK_BYTES:
+        return size % _BANK_BYTES != 0
+    return any(at * size // _BANK_BYTES != ((at + 1) * size - 1) // _BANK_BYTES for at in range(places))
 
 
 def _at_place(kernel: KernelModule, access: Access, sizes: Sequence[str], place: str) -> str:

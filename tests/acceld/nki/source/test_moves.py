@@ -78,6 +78,11 @@ def test_a_pattern_of_a_tile_counts_the_elements_of_all_places(offset: str, move
             "^2 copies of x_tile for loop row take 312 KiB of SBUF in each partition, more than half",
         ),
         (
+            "product = nl.ndarray((128, 512)",
+            "product = nl.ndarray((128, 384)",
+            "^2 copies of product, declared in line 14, do not fit into banks of PSUM, because a copy of 1536 bytes",
+        ),
+        (
             "    return out",
             "    nisa.dma_copy(dst=out[0, 0:128, 0:128], src=x_tile)\n    return out",
             "x_tile, declared in line 13",
