@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki
 # chip: trn2
-"""What a search leaves is written over the values that it looks for."""
+"""The result of a search is written over the values that the search looks for."""
 
 import nki
 import nki.isa as nisa

@@ -18,9 +18,9 @@ _HINT = "give both cores the same barriers and exchanges, in the same order"
 CoreState = tuple[list[int | float | None], dict[str, Array]]
 """Registers and accumulators of one core; each core has its own."""
 _Sent = tuple[object, Array]
-"""What a core sends to the other core: the pipe that it names, and a tile."""
+"""The pipe that a core names, and the tile that the core sends to the other core."""
 _BARRIER: _Sent = (None, np.empty(0))
-"""What a core sends to the other core, in place of a tile, when it reaches a barrier."""
+"""The message of a core that reaches a barrier, in place of a tile."""
 
 
 class Pair:

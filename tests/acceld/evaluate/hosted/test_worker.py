@@ -1,4 +1,4 @@
-"""What a worker sets before each call of a kernel."""
+"""The state of the processor that a worker sets before each call of a kernel."""
 
 from __future__ import annotations
 
