@@ -271,11 +271,9 @@ def _answered(path: Path, start: Child, *, doing: str, request: str = "", hint: 
         text=True,
     ) as process:
         try:
-            found, told = _finished(process, request)
-        except BaseException as error:
+            found, told = _finished(process, request, f"{path}: {doing}")
+        except BaseException:  # an interruption too: the process must not outlive the command
             process.kill()
-            if isinstance(error, _LateError):
-                raise WorkloadError(f"{path}: {doing} {error}", hint=error.remedy) from error
             raise
     if process.returncode:
         lines = told.strip().splitlines()
@@ -286,19 +284,12 @@ def _answered(path: Path, start: Child, *, doing: str, request: str = "", hint: 
     return json.loads(found.splitlines()[-1])
 
 
-class _LateError(Exception):
-    """A child process that takes too long, with the remedy."""
-
-    def __init__(self, why: str, remedy: str) -> None:
-        super().__init__(why)
-        self.remedy = remedy
-
-
-def _finished(process: subprocess.Popen[str], request: str) -> tuple[str, str]:
+def _finished(process: subprocess.Popen[str], request: str, doing: str) -> tuple[str, str]:
     """Return what a child process writes to its standard output and to its standard error. ``request`` is its standard
     input.
 
-    Raise _LateError if the process uses too much processor time, or none for too long.
+    Raise WorkloadError, whose message begins with ``doing``, if the process uses too much processor time, or none for too
+    long.
     """
     used, changed = 0.0, time.monotonic()
     given: str | None = request
@@ -311,14 +302,14 @@ def _finished(process: subprocess.Popen[str], request: str) -> tuple[str, str]:
         if used > before:
             changed = time.monotonic()
         if used > REFERENCE_DEADLINE_S:
-            raise _LateError(
-                f"takes more than {REFERENCE_DEADLINE_S:.0f} s of processor time",
-                "use smaller shapes, or numpy functions in place of Python loops",
+            raise WorkloadError(
+                f"{doing} takes more than {REFERENCE_DEADLINE_S:.0f} s of processor time",
+                hint="use smaller shapes, or numpy functions in place of Python loops",
             )
         if time.monotonic() - changed > IDLE_S:
-            raise _LateError(
-                f"has used no processor time for {IDLE_S:.0f} s",
-                "let the reference wait for nothing, and read no input",
+            raise WorkloadError(
+                f"{doing} has used no processor time for {IDLE_S:.0f} s",
+                hint="let the reference wait for nothing, and read no input",
             )
 
 

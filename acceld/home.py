@@ -23,7 +23,14 @@ from typing import Any
 
 from acceld import origins
 from acceld.errors import AcceldError, DaemonError, UsageError
-from acceld.private_files import is_locked, other_owner, private_folder, user_folder, write_private
+from acceld.private_files import (
+    is_locked,
+    may_be_anyones,
+    other_owner,
+    private_folder,
+    user_folder,
+    write_private,
+)
 
 FOLDER = ".acceld"
 DATASETS = "datasets"
@@ -205,8 +212,9 @@ def foreign(folder: Path) -> UsageError:
 def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | None = None) -> Home:
     """Return the state folder at ``explicit``.
 
-    Without ``explicit`` it is the nearest ``.acceld`` in ``folder`` (default: the current folder) or above it. If there
-    is no such folder, the result is ``.acceld`` in ``folder``, which is not made yet.
+    Without ``explicit`` it is the nearest ``.acceld`` in ``folder`` (default: the current folder) or above it, except in
+    folders above that every user may write, such as /tmp. If there is no such folder, the result is ``.acceld`` in
+    ``folder``, which is not made yet.
     """
     if explicit:
         return Home(Path(explicit).expanduser().absolute())
@@ -214,7 +222,7 @@ def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | Non
         return Home(Path(os.environ["ACCELD_HOME"]).expanduser().absolute())
     here = (folder or Path.cwd()).absolute()
     for parent in (here, *here.parents):
-        if _is_ours(parent / FOLDER):
+        if _is_ours(parent / FOLDER) and (parent == here or not may_be_anyones(parent)):
             return Home(parent / FOLDER)
     return Home(here / FOLDER)
 

@@ -72,6 +72,13 @@ def private_folder(folder: Path) -> bool:
     return True
 
 
+def may_be_anyones(folder: Path) -> bool:
+    """Tell whether every user may make files in a folder, such as /tmp. Files there need not be meant for this user."""
+    with contextlib.suppress(OSError):
+        return bool(folder.stat().st_mode & stat.S_IWOTH)
+    return False
+
+
 def is_locked(path: Path) -> bool:
     """Tell whether a process holds the exclusive lock of a file. Return False if there is no such file."""
     try:

@@ -18,6 +18,7 @@ import pytest
 from acceld import origins
 from acceld.child import child
 from acceld.cli.diagnosis.machine import _state
+from acceld.config import project_file
 from acceld.errors import DaemonError, UsageError
 from acceld.home import SOCKET_LIMIT, DaemonLock, Home, file_system, find_home, process_start
 from acceld.private_files import other_owner
@@ -41,6 +42,16 @@ def test_the_nearest_folder_upward_is_found(tmp_path: Path) -> None:
     (tmp_path / "a" / ".acceld").mkdir()
     assert find_home(folder=tmp_path / "a" / "b").path == tmp_path / "a" / ".acceld"
     assert find_home(tmp_path / "x").path == tmp_path / "x"
+
+
+def test_what_lies_where_every_user_may_write_is_used_only_there(tmp_path: Path) -> None:
+    shared, own = tmp_path / "shared", tmp_path / "shared" / "own"
+    own.mkdir(parents=True)
+    shared.chmod(0o1777)  # as /tmp
+    (shared / ".acceld").mkdir()
+    (shared / "acceld.toml").touch()
+    assert find_home(folder=own).path == own / ".acceld" and project_file(own) != shared / "acceld.toml"
+    assert find_home(folder=shared).path == shared / ".acceld" and project_file(shared) == shared / "acceld.toml"
 
 
 def test_a_file_of_that_name_is_no_state_folder(tmp_path: Path) -> None:

@@ -24,9 +24,12 @@ as a rounding. Or the outputs are too small for float32.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from acceld.workloads import Argument, Workload
@@ -39,7 +42,7 @@ PREFIX = "banded/"
 _SCALED = {"tiny": 1e-10, "minute": 2.0**-64, "huge": 3e5}
 _OFFSETS = {"offset-100": 100.0, "offset-1000": 1000.0}
 _BELOW = {"below-100": -100.0, "below-1000": -1000.0}
-"""Standard deviations by which all elements of a band are shifted: to one sign, which vectors drawn around zero never have."""
+"""Shifts in standard deviations that make all elements of a band negative. No vector that is drawn around zero is so."""
 _SPIKES, _ALIGNED = "spikes", "aligned"
 _KEPT = 0.1
 _NAN_SHARE = 1 / 256
@@ -76,6 +79,16 @@ class Piece:
 def is_banded(variant: str) -> bool:
     """Tell whether the outputs of a variant are measured band by band."""
     return variant.startswith(PREFIX)
+
+
+@cache
+def stored_as(variant: str) -> str:
+    """Return the name under which data and noise of a variant are stored. For a banded variant the name changes whenever
+    this file does, because other bands lie at other positions.
+    """
+    if not is_banded(variant):
+        return variant
+    return f"{variant} {hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
 
 
 def banded_variants(workload: Workload) -> list[str]:
@@ -145,8 +158,8 @@ def _changed(
         return part * np.float32(_SCALED[kind]) if name in ("", argument.name) else part
     if band in _BELOW and never_negative:
         return part
-    if band in _OFFSETS or band in _BELOW:
-        return part + np.float32((_OFFSETS | _BELOW)[band] * deviation)
+    if (shift := (_OFFSETS | _BELOW).get(band)) is not None:
+        return part + np.float32(shift * deviation)
     if band == "tails":
         sign = 1.0 if never_negative else rng.choice([-1.0, 1.0], part.shape)
         return np.asarray(sign * 10 ** rng.uniform(-10, math.log10(3e5), part.shape), np.float32)

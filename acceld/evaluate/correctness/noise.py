@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from acceld.evaluate.correctness.bands import is_banded, pieces_of
+from acceld.evaluate.correctness.bands import is_banded, stored_as
 from acceld.evaluate.correctness.errors import NONE, Errors
 from acceld.private_files import NO_ROOM
 from acceld.workloads import Workload
@@ -54,8 +54,8 @@ class Floors:
         """Return the stored noise of numpy on a variant; None if the noise was not measured yet."""
         key = (loaded.hash, variant)
         if key not in self._numpy:
-            stored = self._stored(self._numpy_path(loaded)).get(variant)
-            if stored is None or (not stored["refused"] and not _is_complete(stored["floors"], loaded, variant)):
+            stored = self._stored(self._numpy_path(loaded)).get(stored_as(variant))
+            if stored is None:
                 return None
             floors = tuple(Errors(*floor) for floor in stored["floors"])
             self._numpy[key] = NumpyFloor(floors, stored["refused"], stored["seconds"])
@@ -75,10 +75,8 @@ class Floors:
         Return None if the errors were not measured yet. ``machine`` is the name of the API if the baseline ran on the
         simulator or on this host, and the backend's name if it ran on a device.
         """
-        stored = self._stored(self._kernel_path(loaded, machine, chip)).get(variant)
+        stored = self._stored(self._kernel_path(loaded, machine, chip)).get(stored_as(variant))
         if not stored or not isinstance(stored[0], list):  # earlier releases stored one entry for all outputs
-            return None
-        if not _is_complete(stored, loaded, variant):
             return None
         return tuple(Errors(*one) for one in stored)
 
@@ -109,7 +107,7 @@ class Floors:
     def _add(self, path: Path, variant: str, record: Any) -> None:
         """Add one entry to a file. If the disk has no room, the entry stays in memory."""
         with self._writing:
-            self._unwritten.setdefault(path, {})[variant] = record
+            self._unwritten.setdefault(path, {})[stored_as(variant)] = record
             try:
                 _write(path, self._stored(path))
             except OSError as error:
@@ -128,11 +126,6 @@ class Floors:
 
     def _kernel_path(self, loaded: Workload, machine: str, chip: str) -> Path:
         return self._folder / f"{loaded.hash[:24]}-{machine}-{chip}.json"
-
-
-def _is_complete(stored: Sequence[Any], loaded: Workload, variant: str) -> bool:
-    """Tell whether a stored entry has a record for each piece that is measured now. Earlier releases had other bands."""
-    return not is_banded(variant) or len(stored) == len(pieces_of(loaded, variant, 0))
 
 
 def _write(path: Path, stored: dict[str, Any]) -> None:

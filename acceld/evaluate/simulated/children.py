@@ -30,6 +30,7 @@ from acceld.evaluate.baselines import oracle_kernel
 from acceld.evaluate.case import Case, Failed
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.admission import Admission, answered
+from acceld.evaluate.correctness.bands import stored_as
 from acceld.evaluate.correctness.datasets import DataSet
 from acceld.evaluate.correctness.distributions import OWN, own_inputs_refused
 from acceld.evaluate.correctness.errors import Errors
@@ -416,7 +417,7 @@ class Children:
         if known is not None and known.refused:
             yield UnusedVariant(variant, known.refused)
             return
-        kind = f"{variant}\0{seed}" + (f"\0{secrets.token_hex(8)}" if measured else "")
+        kind = f"{stored_as(variant)}\0{seed}" + (f"\0{secrets.token_hex(8)}" if measured else "")
         # A reference may import files that the workload's hash does not cover, so workload folders share no data sets.
         origin = f"{_MADE_BY}\0{workload.folder.resolve()}\0{workload.hash}"
         name = hashlib.sha256(f"{origin}\0{kind}".encode("utf-8", "surrogateescape")).hexdigest()[:32]

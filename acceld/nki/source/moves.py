@@ -13,14 +13,9 @@ from math import prod
 from acceld.editing import Edits
 from acceld.errors import RuleRefused
 from acceld.nki.source.building import changed
-from acceld.nki.source.nests import ELEMENT_BYTES, SBUF_BYTES, all_accesses, first_line, inside
+from acceld.nki.source.nests import BANK_BYTES, ELEMENT_BYTES, PSUM_BYTES, SBUF_BYTES, all_accesses, first_line, inside
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import Access, Loop, Statement, elements
-
-_PSUM_BYTES = 16 * 1024
-"""Bytes of PSUM in each partition."""
-_BANK_BYTES = 2 * 1024
-"""Bytes of a bank of PSUM in each partition. A product is written to a single bank."""
 
 
 def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int) -> str:
@@ -58,7 +53,7 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
         if buffer.space == "psum" and _crosses_a_bank(size, places):
             raise RuleRefused(
                 f"{places} copies of {name}, declared in line {line}, do not fit into banks of PSUM, because a copy of {size} bytes "
-                f"would begin in one bank and end in the next: give {name} {_BANK_BYTES // ELEMENT_BYTES} columns, or a half or a "
+                f"would begin in one bank and end in the next: give {name} {BANK_BYTES // ELEMENT_BYTES} columns, or a half or a "
                 "quarter of that"
             )
         needed[buffer.space] += places * size
@@ -75,7 +70,7 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
                 continue
             sizes = [kernel.size(node, extent) for node, extent in zip(buffer.extents, shape, strict=True)]
             edits.replace(*kernel.span(access.node), _at_place(kernel, access, sizes, place))
-    room = {"sbuf": SBUF_BYTES // 2, "psum": _PSUM_BYTES // 2}
+    room = {"sbuf": SBUF_BYTES // 2, "psum": PSUM_BYTES // 2}
     over = [space for space, size in needed.items() if size > room[space]]
     if over:
         large = ", ".join(name for name in names if kernel.buffers[name].space in over)
@@ -87,12 +82,12 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
 
 
 def _crosses_a_bank(size: int, places: int) -> bool:
-    """Tell whether one of ``places`` tiles of ``size`` bytes, one behind the other, begins elsewhere in a bank of PSUM than the
-    first tile and crosses the end of that bank.
+    """Tell whether ``places`` tiles of ``size`` bytes, one behind the other from the start of a bank of PSUM on, lie differently
+    in their banks, so that one of them crosses the end of a bank that the first tile does not cross.
     """
-    if size >= _BANK_BYTES:
-        return size % _BANK_BYTES != 0
-    return any(at * size // _BANK_BYTES != ((at + 1) * size - 1) // _BANK_BYTES for at in range(places))
+    if size >= BANK_BYTES:
+        return size % BANK_BYTES != 0
+    return any(at * size // BANK_BYTES != ((at + 1) * size - 1) // BANK_BYTES for at in range(places))
 
 
 def _at_place(kernel: KernelModule, access: Access, sizes: Sequence[str], place: str) -> str:

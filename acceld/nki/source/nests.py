@@ -19,6 +19,10 @@ SBUF_BYTES = 168 * 1024
 """Bytes for values in each partition of SBUF: trn1 has 192 KiB, of which the legacy compiler keeps some for rotating
 buffers.
 """
+PSUM_BYTES = 16 * 1024
+"""Bytes of PSUM in each partition."""
+BANK_BYTES = 2 * 1024
+"""Bytes of a bank of PSUM in each partition. A product is written to a single bank."""
 ELEMENT_BYTES = 4
 
 

@@ -135,11 +135,7 @@ def sendrecv(
             "reshape one of them",
         )
     _check_swap(source, dma_engine)
-    pipe = whole(pipe_id, "pipe_id of sendrecv")
-    if pipe:
-        emit("exchange", Engine.DMA, [target], [moved], pipe=pipe)
-    else:
-        emit("exchange", Engine.DMA, [target], [moved])
+    emit("exchange", Engine.DMA, [target], [moved], pipe=whole(pipe_id, "pipe_id of sendrecv") or None)
 
 
 def _check_swap(tile: Tensor, dma_engine: object) -> None:

@@ -22,7 +22,7 @@ from math import prod
 from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.nki.source.matching import one_name, unchanged
-from acceld.nki.source.nests import around
+from acceld.nki.source.nests import BANK_BYTES, around
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
 from acceld.nki.source.syntax import Access, Statement, elements
@@ -30,7 +30,6 @@ from acceld.proposers.rules.profiles import start_share
 from acceld.proposers.rules.records import Place, Rule, Variant
 
 _ROWS = 128
-_BANK_BYTES = 2048
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _FROM_PSUM = ("tensor_copy", "tensor_scalar", "tensor_tensor", "activation", "scalar_tensor_tensor")
 """Instructions that may read the transposed tile in PSUM, unless they run on GpSimd."""
@@ -137,7 +136,7 @@ def _obstacle(kernel: KernelModule, trip: _Trip) -> str:
     if dtype not in _BYTES or any(kernel.declared_dtype(one).rpartition(".")[2] != dtype for one in (made, kept)):
         return f"{where}: {tile}, {kept} and {made} have different dtypes: give them one floating-point dtype"
     columns = [extent for extent in buffer.shape[buffer.partition_axis + 1 :] if extent is not None]
-    if len(columns) < len(buffer.shape) - 1 or prod(columns) * _BYTES[dtype] > _BANK_BYTES:
+    if len(columns) < len(buffer.shape) - 1 or prod(columns) * _BYTES[dtype] > BANK_BYTES:
         return f"{where}: {made} exceeds a bank of PSUM: transpose fewer or smaller blocks into one tile"
     rows = kernel.extents(trip.tile)
     for turn in trip.turns:
