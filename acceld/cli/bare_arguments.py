@@ -42,7 +42,7 @@ def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]
     if parameters is None:  # the kernel is made by a call, so only a trace knows its parameters
         return (*unnamed, *named.values())
     for name in named:
-        _check_name(name, kernel, parameters)
+        _check_name(name, _of(kernel), parameters)
     waiting = iter(unnamed)
     placed = {name: named[name] if name in named else next(waiting, None) for name in parameters}
     last = max((place for place, value in enumerate(placed.values()) if value is not None), default=-1)
@@ -56,33 +56,61 @@ def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]
 def by_signature(kernel: Kernel, given: Sequence[DraftArgument]) -> list[DraftArgument]:
     """Return the drafted arguments in the order of the kernel's parameters, with the parameters' names.
 
-    Arguments without a name go to the remaining parameters in order. Raise UsageError for an unknown name, for
-    more arguments than parameters, and for a parameter that has neither a value nor a default.
+    Arguments without a name go to the remaining parameters in order. A parameter without an argument that stands before
+    one with an argument takes its default, which must be a number. Raise UsageError for an unknown name, for more
+    arguments than parameters, and for a parameter that has neither a value nor a default.
     """
     parameters = _parameters(kernel)
     if parameters is None:  # the kernel is made by a call, so only a trace knows its parameters
         return list(given)
+    return _in_order(given, parameters, _of(kernel), draws=False)
+
+
+def by_forward(reference: Path, given: Sequence[DraftArgument]) -> list[DraftArgument]:
+    """Return the drafted arguments in the order of the parameters of ``forward``, with the parameters' names.
+
+    Arguments without a name go to the remaining parameters in order. A file with ``get_inputs`` needs no arguments: the
+    arguments of the file's own arrays may be left out. Raise UsageError for an unknown name, for more arguments than
+    parameters, and for a parameter without a value. A file whose ``forward`` is not a plain function passes: running the
+    reference reports its fault.
+    """
+    functions = _functions(reference)
+    forward = functions.get("forward")
+    if not given or forward is None or forward.args.vararg is not None:
+        return list(given)
+    return _in_order(given, dict(_declared(forward.args)), f"forward in {reference}", draws="get_inputs" in functions)
+
+
+def _in_order(
+    given: Sequence[DraftArgument], parameters: Mapping[str, ast.expr | None], subject: str, *, draws: bool
+) -> list[DraftArgument]:
+    """Return arguments in the order of ``parameters``. ``draws`` is True if parameters may have no argument."""
     named = {one.name: one for place, one in enumerate(given) if one.name != f"arg{place}" or one.name in parameters}
     unnamed = [one for one in given if one.name not in named]
     if len(named) + len(unnamed) < len(given):
         twice = next(name for name in named if [one.name for one in given].count(name) > 1)
         raise UsageError(f"argument {twice!r} is given twice", hint=f"give {twice} by --arg or by --scalar, once")
     for name in named:
-        _check_name(name, kernel, parameters)
+        _check_name(name, subject, parameters)
     waiting = iter(unnamed)
     placed = {name: named[name] if name in named else next(waiting, None) for name in parameters}
     if any(True for _ in waiting):
         raise UsageError(
-            f"{len(given)} arguments are described, and {_of(kernel)} has {len(parameters)} parameters: {', '.join(parameters)}",
+            f"{len(given)} arguments are described, and {subject} has {len(parameters)} parameters: {', '.join(parameters)}",
             hint="leave out the arguments beyond these parameters, or name each argument: --arg NAME=SHAPE:DTYPE",
         )
     missing = [name for name, one in placed.items() if one is None and parameters[name] is None]
-    if missing:
+    if missing and not draws:
         raise UsageError(
-            f"{_of(kernel)} has the parameter{'s' if len(missing) > 1 else ''} {', '.join(missing)}, which no argument describes",
+            f"{subject} has the parameter{'s' if len(missing) > 1 else ''} {', '.join(missing)}, which no argument describes",
             hint=f"give --arg {missing[0]}=SHAPE:DTYPE for an array, or --scalar {missing[0]}=NUMBER",
         )
-    return [replace(one, name=name) for name, one in placed.items() if one is not None]
+    last = 0 if draws else max((place for place, one in enumerate(placed.values()) if one is not None), default=0)
+    return [
+        replace(one, name=name) if one is not None else DraftArgument(name, value=_default(name, parameters[name]))
+        for place, (name, one) in enumerate(placed.items())
+        if one is not None or place < last
+    ]
 
 
 def check_order(kernel: Kernel, reference: Path) -> None:
@@ -91,10 +119,7 @@ def check_order(kernel: Kernel, reference: Path) -> None:
     Raise UsageError if both have the same names in another order, or if the kernel takes fewer or more parameters. A file
     that can not be read passes: running the reference reports its fault.
     """
-    try:
-        functions = functions_of(parse(reference.read_text(encoding="utf-8-sig")).body)
-    except (OSError, ValueError, SyntaxError):
-        return
+    functions = _functions(reference)
     forward, taken = functions.get("forward"), _parameters(kernel)
     if forward is None or taken is None:
         return
@@ -116,13 +141,19 @@ def check_order(kernel: Kernel, reference: Path) -> None:
         )
 
 
-def _check_name(name: str, kernel: Kernel, parameters: Mapping[str, ast.expr | None]) -> None:
+def _functions(reference: Path) -> Mapping[str, ast.FunctionDef]:
+    """Return the functions of a reference by name; no functions if the file can not be read."""
+    try:
+        return functions_of(parse(reference.read_text(encoding="utf-8-sig")).body)
+    except (OSError, ValueError, SyntaxError):
+        return {}
+
+
+def _check_name(name: str, subject: str, parameters: Mapping[str, ast.expr | None]) -> None:
     if name not in parameters:
         listed = ", ".join(parameters) or "none"
         near = did_you_mean(name, parameters)
-        raise UsageError(
-            f"{_of(kernel)} has no parameter {name!r}", hint=f"its parameters are: {listed}. {near}".strip()
-        )
+        raise UsageError(f"{subject} has no parameter {name!r}", hint=f"its parameters are: {listed}. {near}".strip())
 
 
 def _of(kernel: Kernel) -> str:
@@ -163,7 +194,7 @@ def _declared(declared: ast.arguments) -> Iterator[tuple[str, ast.expr | None]]:
         yield one.arg, declared.defaults[place - without] if place >= without else None
 
 
-def _default(name: str, default: ast.expr | None) -> Value:
+def _default(name: str, default: ast.expr | None) -> float | int | bool:
     try:
         value = ast.literal_eval(default) if default is not None else None
     except ValueError:  # the default is an expression, not a literal
@@ -171,6 +202,6 @@ def _default(name: str, default: ast.expr | None) -> Value:
     if isinstance(value, bool | int | float):
         return value
     raise UsageError(
-        f"parameter {name!r} of the kernel has no value, although a later parameter has one",
+        f"parameter {name!r} has no value, although a later parameter has one",
         hint=f"give --arg {name}=SHAPE:DTYPE or --scalar {name}=NUMBER",
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from acceld import config, drafts, figures
 from acceld.chips import CURRENT_API
 from acceld.cli.arguments import add_json, add_launch, add_target
-from acceld.cli.bare_arguments import by_signature, check_order
+from acceld.cli.bare_arguments import by_forward, by_signature, check_order
 from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
 from acceld.cli.declared import Judged, judged_at, say_judged
 from acceld.cli.kernels import NOT_PASSED, baseline_of, parsed_kernel, place_of, say_cautions
@@ -217,7 +217,8 @@ def _from_reference(arguments: argparse.Namespace) -> int:
     else:
         given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
         given += [drafts.parse_scalar(text) for text in arguments.scalar]
-        lowered = write_reference_workload(Path(arguments.reference), given, folder, name=folder.name)
+        reference = Path(arguments.reference)
+        lowered = write_reference_workload(reference, by_forward(reference, given), folder, name=folder.name)
     if not lowered.kernels:
         raise _not_lowered(arguments, folder)
     loaded = load_workload(folder)

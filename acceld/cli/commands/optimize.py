@@ -286,6 +286,7 @@ def _reference(arguments: argparse.Namespace, path: Path, where: Choice, setting
     folder. Inputs on which the simulated first kernel is wrong are refused in the workload's file, with a note.
     """
     from acceld import drafts
+    from acceld.cli.bare_arguments import by_forward
     from acceld.cli.declared import judged_at, say_judged
     from acceld.cli.reference import reference_workload
     from acceld.workloads import load_workload
@@ -303,7 +304,7 @@ def _reference(arguments: argparse.Namespace, path: Path, where: Choice, setting
         found = asyncio.run(judged_at(where, kernel, folder, settings, state))
         return lambda at: say_judged(found, at, where.api)
 
-    return str(reference_workload(path, given, state / "workloads", judge))
+    return str(reference_workload(path, by_forward(path, given), state / "workloads", judge))
 
 
 def parameters(

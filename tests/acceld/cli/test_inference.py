@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from acceld import config
-from acceld.cli.bare_arguments import by_signature
+from acceld.cli.bare_arguments import by_forward, by_signature
 from acceld.cli.commands.profile import _error
 from acceld.cli.kernels import place_of
 from acceld.cli.main import main
@@ -138,6 +138,55 @@ def test_arguments_stand_in_the_order_of_the_signature(texts: list[str], names: 
 def test_arguments_that_the_signature_lacks_are_named(texts: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         by_signature(KERNEL, [parse_argument(text, place) for place, text in enumerate(texts)])
+
+
+def test_a_parameter_that_is_passed_over_takes_its_default() -> None:
+    kernel = replace(KERNEL, text="import nki\n@nki.jit\ndef kernel(x, eps=1e-6, w=None):\n    return x\n")
+    given = by_signature(kernel, [parse_argument(text, 0) for text in ("w=4x4:float32", "x=8x8:float32")])
+    assert [(one.name, one.value) for one in given] == [("x", None), ("eps", 1e-6), ("w", None)]
+
+
+FORMULA = "import numpy as np\ndef forward(a, b, scale=2.0):\n    return np.exp(a) * scale + b\n"
+
+
+@pytest.mark.parametrize("texts", [["b=8:float32", "a=4x8:float32"], ["b=8:float32", "4x8:float32"]])
+def test_arguments_of_a_reference_stand_in_the_order_of_forward(texts: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "formula.py"
+    path.write_text(FORMULA)
+    given = by_forward(path, [parse_argument(text, place) for place, text in enumerate(texts)])
+    assert [(one.name, one.shape) for one in given] == [("a", (4, 8)), ("b", (8,))]
+
+
+@pytest.mark.parametrize("command", ["init", "optimize"])
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["a=4x8:float32", "bb=8:float32"], "formula.py has no parameter 'bb'"),
+        (["a=4x8:float32"], "formula.py has the parameter b, which no argument describes"),
+        (["8:float32"] * 4, "4 arguments are described"),
+    ],
+)
+def test_arguments_that_forward_lacks_are_named(
+    command: str,
+    texts: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("formula.py").write_text(FORMULA)
+    words = [word for text in texts for word in ("--arg", text)]
+    start = ["init", "--reference", "formula.py"] if command == "init" else ["optimize", "formula.py", "--dry-run"]
+    assert main([*start, *words, "--home", str(tmp_path / "state")]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_reference_that_draws_its_inputs_needs_no_argument_for_each(tmp_path: Path) -> None:
+    path = tmp_path / "formula.py"
+    path.write_text(FORMULA + "def get_inputs():\n    return np.ones((4, 8)), np.ones(8)\n")
+    given = by_forward(path, [parse_argument("a=4x8:float32", 0)])
+    assert [one.name for one in given] == ["a"]
 
 
 def test_a_mask_of_a_draft_is_fixed(tmp_path: Path) -> None:
