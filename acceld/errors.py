@@ -29,6 +29,9 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
+INTERRUPTED = 130
+"""Exit code of a command that a person interrupted, and of one that waits for a run which a person cancelled."""
+
 
 class AcceldError(Exception):
     """Base of all errors. ``message`` says what is wrong and where, ``hint`` what to do."""

@@ -39,7 +39,7 @@ def commands_page() -> str:
         "| 7 | the kernel did not pass (profile, init, check) |",
         "| 8 | device or toolchain missing |",
         "| 124 | a deadline passed |",
-        "| 130 | interrupted or detached |",
+        "| 130 | interrupted or detached, or the run was cancelled |",
     ]
     for group, title in GROUPS.items():
         members = [name for name, command in COMMANDS.items() if command.group == group]

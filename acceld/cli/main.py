@@ -18,10 +18,9 @@ from typing import NoReturn
 
 from acceld.cli.former import current_words
 from acceld.cli.streams import NOT_WRITTEN, outlive_reader, print_anything, print_no_more
-from acceld.errors import AcceldError, UsageError, did_you_mean
+from acceld.errors import INTERRUPTED, AcceldError, UsageError, did_you_mean
 from acceld.private_files import unusable
 
-INTERRUPTED = 130
 _COLLECTED = 50_000
 """Number of new objects after which Python collects garbage. The number is high because what a command imports is
 needed until the command ends.

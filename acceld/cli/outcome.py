@@ -148,7 +148,8 @@ def _refused(refusals: list[dict[str, Any]], most: int, baseline: int | None) ->
         title, reason = one["title"] or one["rule"] or "no code", one["reason"].splitlines()[0]
         ending = re.search(r", line (\d+)$", title)  # a rule's title ends with its line, which the reason may repeat
         place = f" of c{one['parent']}" if ending and one["parent"] != baseline else ""
-        shown.append(f"{title}{place}: {reason_at(int(ending[1]), reason) if ending else reason}")
+        times = f" ({one['count']} times)" if one["count"] > 1 else ""
+        shown.append(f"{title}{place}: {reason_at(int(ending[1]), reason) if ending else reason}{times}")
     count = sum(one["count"] for one in refusals)
     such_as = ", such as" if len(refusals) > most else ":"
     return "\n".join([f"{figures.many(count, 'proposal')} without code{such_as}", *shown])

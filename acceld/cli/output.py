@@ -46,6 +46,10 @@ def write_file(path: Path, text: str, *, mode: str = "w") -> None:
     except FileExistsError as error:
         raise UsageError(f"{path} exists already; nothing was written", hint="give another name") from error
     except FileNotFoundError as error:
+        if path.parent.is_dir():  # for example a folder of /proc
+            raise UsageError(
+                f"{path} can not be written: no file can be made in {path.parent}", hint="give another path"
+            ) from error
         raise UsageError(
             f"{path} can not be written: there is no folder {path.parent}", hint=f"mkdir -p {path.parent}"
         ) from error

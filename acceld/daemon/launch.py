@@ -78,7 +78,10 @@ def ensure(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = S
                 if error.exit_code != DaemonError.exit_code or not home.is_served():
                     raise  # otherwise another process started a daemon at the same moment
         if time.monotonic() > deadline:
-            raise DaemonError(f"the daemon of {home.path} does not answer", hint="acceld restart")
+            raise DaemonError(
+                f"the daemon of {home.path} does not answer",
+                hint="On a busy machine wait, then give the same command again; if that does not help, acceld restart",
+            )
         time.sleep(0.05)
 
 

@@ -194,15 +194,19 @@ class RunQueue:
             with contextlib.suppress(ConflictError):
                 await self._end_work(run)
 
-    async def resume(self, run: int) -> None:
-        """Continue a paused or failed run. Raise ConflictError for a finished or cancelled run."""
+    async def resume(self, run: int) -> str:
+        """Continue a paused or failed run, and return a message about it. Raise ConflictError for a run that is finished,
+        cancelled, or about to be cancelled.
+        """
         record = await self._store.read(load_run, run)
         if record.state in (RunState.FINISHED, RunState.CANCELLED):
             raise ConflictError(f"r{run} has ended ({record.state})", hint="Start a new run: acceld optimize.")
         control = self._controls.get(run)
-        if control is not None and not control.running.is_set():
-            if run in self._returning:
-                return
+        if control is not None and control.cancelled:
+            raise ConflictError(f"r{run} is being cancelled", hint="Start a new run: acceld optimize.")
+        if run in self._returning or (control is not None and control.running.is_set()):
+            return "is not paused: it runs, or waits for its turn"
+        if control is not None:
             waits = run in self._searching and not self._places.take_now(run)
             goes_on = run in self._searching and not waits
             if waits:
@@ -210,10 +214,11 @@ class RunQueue:
             await self._store.change(set_run_state, run, RunState.RUNNING if goes_on else RunState.QUEUED)
             if not waits:
                 control.resume()
-        elif control is None:
+        else:
             await self._store.change(set_run_state, run, RunState.QUEUED)
             await self.take_up(run)
         self._changed()
+        return "resumed"
 
     async def cancel(self, run: int) -> str:
         """Cancel a run, and return a message about it. A run that waits ends at once. A run that searches ends when

@@ -497,8 +497,7 @@ class Daemon:
             case "pause":
                 return await self._runs.pause(run, at_once=bool(arguments.get("at_once")))
             case "resume":
-                await self._runs.resume(run)
-                return "resumed"
+                return await self._runs.resume(run)
             case "cancel":
                 return await self._runs.cancel(run)
             case "note":

@@ -25,13 +25,17 @@ _BANDLESS = {
 
 def why(result: Mapping[str, Any]) -> str:
     """Return the reason why an ended run has no win; "" if the run has a win, or has not ended."""
-    if result["improved"] or not RunState(result["state"]).ended:
+    state = RunState(result["state"])
+    if result["improved"] or not state.ended:
         return ""
-    if result["state"] != RunState.FAILED:
+    if state == RunState.FINISHED:
         return _reason(result)
-    if result["baseline_status"]:
-        return f"the run failed before its end; until then: {_reason(result)}"
-    return "the run failed before it judged the kernel that it began with"
+    ended = "was cancelled" if state == RunState.CANCELLED else "failed"
+    if not result["baseline_status"]:
+        return f"the run {ended} before it judged the kernel that it began with"
+    if result["baseline_latency_us"] is not None and not any(result["counts"].values()) and not result["refusals"]:
+        return f"the run {ended} before it proposed anything"
+    return f"the run {ended} before its end; until then: {_reason(result)}"
 
 
 def _reason(result: Mapping[str, Any]) -> str:
@@ -135,6 +139,10 @@ def next_steps(result: Mapping[str, Any], database: str) -> Iterator[tuple[str, 
     models = PROPOSERS[result["proposer"]].uses_models
     if result["state"] == RunState.FAILED:
         yield f"acceld resume {run}", "go on with the run, when what it failed for is mended"
+    if result["state"] == RunState.CANCELLED:
+        yield f"acceld optimize {_target(result)}", "begin a new run, because a cancelled run does not go on"
+        if not any(result["counts"].values()):
+            return
     if result["baseline_latency_us"] is None:
         if result.get("bound_before") == DATA_DEPENDENT:
             yield f"acceld show c{baseline}", "the kernel's busy times, each for one trip of such a loop"

@@ -188,7 +188,7 @@ class Tiers:
             report("delta", f"{one.text} against {name}", None, against=name, **data)
         known = watched.last or committed
         for note in new_notes(known.profile if known else None, timed.profile):
-            report("warning", note, False)
+            report("warning", f"note: {note}", None)
         base = watched.last or committed
         text, good = latency_text(timed), None
         if base is not None and base.latency_us and timed.latency_us:

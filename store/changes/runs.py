@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from acceld.errors import StoreError
+from acceld.errors import INTERRUPTED, StoreError
 from acceld.events import (
     BeamSelected,
     BestChanged,
@@ -81,13 +81,13 @@ def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "",
 
     The evaluations that the end of a run cut off wait again, as after a restart of the daemon.
     ``exit_code`` is the exit code of commands that wait for the run, if the run failed or paused itself. A failure
-    without an exit code gets 1. Raise NotFoundError if there is no such run.
+    without an exit code gets 1, a cancelled run always 130. Raise NotFoundError if there is no such run.
     """
     row = the_row(tx.connection, "run", run, "SELECT state, message, started_at FROM runs WHERE id = ?")
     if row["state"] == state and row["message"] == message:
         return
     values: dict[str, Any] = {"state": state, "message": clean(message), "ended_at": tx.at if state.ended else None}
-    codes = {RunState.FAILED: exit_code or 1, RunState.PAUSED: exit_code}
+    codes = {RunState.FAILED: exit_code or 1, RunState.PAUSED: exit_code, RunState.CANCELLED: INTERRUPTED}
     values["exit_code"] = codes.get(state, 0)
     if state is RunState.RUNNING and row["started_at"] is None:
         values["started_at"] = tx.at

@@ -19,8 +19,8 @@ def test_the_page_states_the_newest_version() -> None:
     assert f"the schema's version ({NEWEST_SCHEMA})" in PAGE.read_text()
 
 
-def test_there_are_ten_queries() -> None:
-    assert len(QUERIES) == 10
+def test_the_queries_of_the_page_are_found() -> None:
+    assert len(QUERIES) == 11
 
 
 async def test_each_query_gives_rows(store: Store) -> None:

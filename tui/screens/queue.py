@@ -71,7 +71,13 @@ class QueueScreen(ConsoleScreen):
             devices.show(list(hosts), draw, header=lambda w: header(HOSTS, w, palette.muted))
         else:
             unknown = "The daemon does not answer, so what its devices do is not known."
-            devices.empty = unknown if self.session.lost else self.nothing("No device is at work.")
+            timing = figures.many(reported.get("slots_in_use") or 0, "slot")
+            idle = (
+                f"No candidate is at work; {timing} in use time kernels that rules propose."
+                if reported.get("slots_in_use")
+                else "No device is at work."
+            )
+            devices.empty = unknown if self.session.lost else self.nothing(idle)
             devices.show(sorted(state.devices), self._device, header=lambda w: header(DEVICES, w, palette.muted))
         waiting = self.query_one("#waiting", LineList)
         waiting.border_title = f"Waiting {len(state.queue)}"
@@ -131,6 +137,7 @@ class QueueScreen(ConsoleScreen):
         views = app.state.views.values()
         calls = sum(len(view.running_calls) for view in views)
         waiting = len(app.state.queue)
+        jobs = max(waiting, queue.get("waiting") or 0)  # kernels that rules time wait too, and are no candidates
         tuning = sum(view.state == RunState.RUNNING and bool(view.tuning) and not view.under_way for view in views)
         said = styled("bottleneck ", palette.muted).append(
             bottleneck(calls, busy, slots, waiting, tuning), palette.accent
@@ -140,7 +147,7 @@ class QueueScreen(ConsoleScreen):
         text.append("models    ", palette.muted).append(bar(calls, max(calls, 8), room), palette.primary)
         text.append(f"  {figures.many(calls, 'call')} under way\n")
         text.append("devices   ", palette.muted).append(bar(busy, slots, room), palette.primary)
-        text.append(f"  {busy} of {slots} busy, {waiting} waiting\n")
+        text.append(f"  {busy} of {slots} busy, {jobs} waiting\n")
         level = queue.get("sandbox_level") or app.hello.get("sandbox_level")
         text.append("sandbox   ", palette.muted).append(f"{level or 'not reported'}\n")
         for view in sorted(views, key=lambda one: one.id):

@@ -43,14 +43,16 @@ def run(arguments: argparse.Namespace) -> int:
         table = query(connection, sql, limit=arguments.limit, time_limit_s=arguments.time_limit)
     if table.truncated:
         say(f"the first {arguments.limit} rows; --limit N shows more")
-    show(arguments, table.columns, table.rows)
+    show(arguments, table.columns, table.rows, wide=not sys.stdout.isatty())
+    if not table.rows:
+        say("no rows")
     return 0
 
 
 def show(
     arguments: argparse.Namespace, columns: tuple[str, ...], rows: list[tuple[Any, ...]], *, wide: bool = False
 ) -> None:
-    """Print rows in the format that the flags choose. With ``wide`` no cell is cut.
+    """Print rows in the format that the flags choose. With ``wide`` no cell is cut, so that a file or a pipe gets all.
 
     Tables for people have times in ISO 8601; JSON has them in seconds since the epoch.
     """

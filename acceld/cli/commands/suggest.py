@@ -74,6 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
     for place in places:
         print(f"{path}:{place['line']}: {place['rule']} refuses: {reason_at(place['line'], place['reason'])}")
     print(end="", flush=True)
+    if found is not None and not suggestions and not arguments.rule and api in TRACED:
+        say(
+            "acceld optimize also tries the plain kernel that it writes out from the trace, in which rules may find more places"
+        )
     say(
         f"{figures.many(len(suggestions), 'suggestion')}, {figures.many(len(places), 'place')} refused; nothing was changed. acceld optimize tries and checks them."
     )

@@ -85,6 +85,21 @@ def test_times_are_text_in_views_and_in_tables_for_people(home: Path, capsys: py
         assert len(json.loads(printed(capsys, *words))["rows"]) == count
 
 
+def test_a_pipe_gets_whole_cells_and_an_empty_answer_says_so(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long = "long " * 40
+    assert long.strip() in printed(capsys, "query", f"SELECT '{long}' AS words FROM runs", "--home", str(home))
+    assert main(["query", "SELECT id FROM runs WHERE id > 99", "--home", str(home)]) == 0
+    assert "no rows" in capsys.readouterr().err
+
+
+def test_a_candidate_is_not_taken_for_a_workload(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["apply", "c2", str(tmp_path / "mine.py"), "--home", str(home)]) == 2
+    told = capsys.readouterr().err
+    assert "c2 is a candidate" in told and "r1 names its run" in told
+
+
 def test_tables_are_listed_and_the_nearest_is_named_for_a_misspelt_one(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

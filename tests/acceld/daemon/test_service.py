@@ -170,12 +170,16 @@ async def test_runs_are_steered_and_every_step_is_recorded(home: Home, monkeypat
         with pytest.raises(StoreError, match="no candidate c9999"):
             await client.send("POST", path, {"action": "veto", "candidate": 9999})
         assert (await client.send("POST", path, {"action": "resume"}))["run"]["state"] == "running"
+        assert "is not paused" in (await client.send("POST", path, {"action": "resume"}))["result"]
         left = await client.send("POST", path, {"action": "cancel"})
         assert left["run"]["state"] in ("cancelling", "cancelled"), "never running any more"
-        assert (await ended(client, run["id"]))["state"] == "cancelled"
+        with pytest.raises(AcceldError, match=r"is being cancelled|has ended \(cancelled\)"):
+            await client.send("POST", path, {"action": "resume"})
+        found = await ended(client, run["id"])
+        assert (found["state"], found["exit_code"]) == ("cancelled", 130)
         events = await client.get(f"/v1/runs/{run['id']}/events", limit=5000)
         steered = [event["data"] for event in events["events"] if event["kind"] == "steered"]
-        assert [one["action"] for one in steered] == ["pause", "pin", "hint", "resume", "cancel"]
+        assert [one["action"] for one in steered] == ["pause", "pin", "hint", "resume", "resume", "cancel", "resume"]
         assert steered[1]["by"] == "me"
         with pytest.raises(AcceldError, match="has ended"):
             await client.send("POST", path, {"action": "resume"})

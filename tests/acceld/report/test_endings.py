@@ -116,6 +116,16 @@ ENDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
         "acceld resume r7",
     ),
     "a run that failed later": (FAILED, "before its end; until then: every place that", "acceld resume r7"),
+    "cancelled at once": (
+        FAILED | {"state": "cancelled", "message": "cancelled", "refusals": []},
+        "the run was cancelled before it proposed anything",
+        "acceld optimize silu",
+    ),
+    "cancelled later": (
+        SAME | {"state": "cancelled"},
+        "was cancelled before its end; until then: no candidate is",
+        "silu",
+    ),
 }
 
 

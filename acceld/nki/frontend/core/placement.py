@@ -103,10 +103,11 @@ def _checked_sizes(trace: Trace, shape: Sequence[object], dtype: str, space: Spa
             "use (1, n) or (n, 1)",
         )
     if sizes[axis] > trace.chip.partitions:
+        other = ", or mark another axis with nl.par_dim" if not marked and trace.session.api == "nki_legacy" else ""
         refuse(
             "partition_limit",
             f"number of partitions {sizes[axis]} exceed architecture limitation of {trace.chip.partitions}",
-            "tile the partition dimension by 128" + ("" if marked else ", or mark it with nl.par_dim"),
+            f"tile the partition dimension by {trace.chip.partitions}" + other,
         )
     if axis > 0 and trace.session.options.strict_block_dims:
         refuse(
