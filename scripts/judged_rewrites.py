@@ -2,8 +2,8 @@
 
     python scripts/judged_rewrites.py [--only NAME ...] [--nki VERSION ...]
 
-A workload's kernel of ``nki`` is read as it is and written out from its trace; its kernel of ``neuronxcc.nki`` is ported.
-Each form is traced and verified at each version, and so is every rewrite of a form that the version accepts. A row of the
+A workload's kernel of ``nki`` is read as it is and written out from its trace; its kernel of ``neuronxcc.nki`` is ported;
+its reference is lowered. Each form is traced and verified at each version, and so is every rewrite of a form that the version accepts. A row of the
 table has the numbers of rewrites that were judged and refused, or says why there are none. The refusals follow the table,
 each with its words. The exit code is 1 if a version refuses a form or a rewrite.
 """
@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # for the package of this checkout
 
 from acceld.chips import NKI_VERSIONS
+from acceld.cli.reference import lowered_root
 from acceld.errors import RuleRefused
 from acceld.nki.entry import find_entry
 from acceld.nki.errors import KernelFailure
@@ -35,7 +36,7 @@ from acceld.proposers.rules.proposer import moves
 from acceld.workloads import ArraySpec, Workload
 from acceld.workloads.discovery import find_workloads
 
-AS_WRITTEN, WRITTEN_OUT, PORTED = "as written", "written out", "ported"
+AS_WRITTEN, WRITTEN_OUT, PORTED, LOWERED = "as written", "written out", "ported", "lowered"
 """The forms of a workload's kernel."""
 
 
@@ -130,6 +131,10 @@ def forms(workload: Workload) -> Iterator[Form]:
         ported = rewrite(text, find_entry(text, entry or None), Facts.decode(facts.encode()))
         absent = "; ".join(f"line {one.line}: {one.message}" for one in ported.findings)
         yield Form(workload.name, PORTED, ported.text, entry, values, "trn2", workload.lnc, workload.grid, absent)
+    if workload.reference is not None:
+        lowered = lowered_root(workload, "nki", hidden=False)
+        text, absent = (lowered.text, "") if lowered else ("", "the reference is not lowered")
+        yield Form(workload.name, LOWERED, text, "", values, "trn2", 1, (), absent)
 
 
 def judged(form: Form, versions: Sequence[str] = NKI_VERSIONS) -> Iterator[Row]:

@@ -6,6 +6,7 @@ import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from math import prod
 from typing import Any, NoReturn, Self, cast
 
@@ -88,6 +89,22 @@ def _without(symbol: str) -> Callable[..., Any]:
     return operator_of
 
 
+class CountedLoop(StrEnum):
+    """The functions of ``nl`` that make a run-time loop with a counter."""
+
+    FORI = "nl.fori_loop"
+    DYNAMIC = "nl.dynamic_range"
+
+    @property
+    def hides_locals(self) -> bool:
+        """Return True if tensors that are declared in the body end with the iteration.
+
+        AWS's guide for the move to NKI 0.6 says so of ``nl.fori_loop``, whose body is a function. No page says so of
+        ``nl.dynamic_range`` or of a ``while`` statement.
+        """
+        return self is CountedLoop.FORI
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Register:
     """A scalar register (``nisa.register_alloc``, ``nisa.scalar_load``): an integer known only at run time."""
@@ -97,8 +114,8 @@ class Register:
     """``int32`` or ``int64`` for a register of ``nisa.scalar_load``, whose arithmetic wraps around; empty for any
     other.
     """
-    loop: str = ""
-    """The function of ``nl`` whose run-time loop counts in the register; empty for any other register."""
+    loop: CountedLoop | None = None
+    """The run-time loop that counts in the register; None for any other register."""
 
     def __repr__(self) -> str:
         return "a register"
@@ -188,7 +205,7 @@ class LoopIndex:
     """
 
     value: object
-    loop: str
+    loop: CountedLoop
 
     def __repr__(self) -> str:
         return f"the index of {self.loop}"
@@ -673,7 +690,7 @@ class NkiTensor(methods.Tensor):
                 f"the run-time index of {self.label} is a tile of shape {list(index.shape)} (NkiTensor.ap, 0.6)",
                 "pass a (1, 1) tile or a register; rows by a tile of indices are tensor.vector_select(0, indices)",
             )
-        if isinstance(index, Register | LoopIndex) and index.loop == "nl.dynamic_range":
+        if isinstance(index, Register | LoopIndex) and index.loop is CountedLoop.DYNAMIC:
             current().session.need("the index of nl.dynamic_range as scalar_offset", INDEX_AS_OFFSET)
         return index
 
