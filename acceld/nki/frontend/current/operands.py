@@ -299,8 +299,12 @@ NUMPY_NAMES = {
     "amax": "maximum",
     "min": "minimum",
     "amin": "minimum",
+    "fmax": "maximum",
+    "fmin": "minimum",
     "sum": "add",
     "prod": "multiply",
+    "absolute": "abs",
+    "float_power": "power",
 }
 """The name in ``nl`` of a function that numpy calls by another name, by numpy's name."""
 
@@ -328,7 +332,7 @@ def _of_nl(op: object) -> object:
         refuse(
             "alu_op",
             f"{op!r} is no operation of nki" if text else f"np.{name} is a function of numpy, and no operation of nki",
-            f"write nl.{NUMPY_NAMES.get(name, name)}",
+            names.without(name) or f"write nl.{NUMPY_NAMES.get(name, name)}",
         )
     return op
 

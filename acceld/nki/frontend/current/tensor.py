@@ -16,6 +16,7 @@ from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.core import dtypes, elementwise, methods, placement, views
 from acceld.nki.frontend.core.context import Retrace, refuse, unsupported
 from acceld.nki.frontend.core.index import Expr
+from acceld.nki.frontend.core.names import WITHOUT
 from acceld.nki.frontend.core.placement import whole_access
 from acceld.nki.frontend.core.state import Selected, current
 from acceld.nki.frontend.core.tensor import Tensor
@@ -301,26 +302,40 @@ VIEWS_SINCE_0_5 = (
     "vector_select", "indirect", "is_contiguous", "is_indirect",
 )  # fmt: skip
 """Methods of a tensor that the release notes of NKI 0.5 name as new."""
+
+
+def _function(name: str) -> str:
+    """Return the advice for an operator of two operands that the function ``nl.NAME`` replaces."""
+    return f"use nl.{name}, nisa.tensor_tensor for two tiles, or nisa.tensor_scalar for a tile and a number"
+
+
 OPERATORS = {
-    "+": ("add", "add radd iadd"), "-": ("subtract", "sub rsub isub"), "*": ("multiply", "mul rmul imul"),
-    "/": ("multiply by nl.reciprocal", "truediv rtruediv itruediv floordiv rfloordiv"),
-    "%": ("bitwise_and", "mod rmod imod"), "**": ("power", "pow rpow ipow"), "@": ("matmul", "matmul rmatmul"),
-    "&": ("bitwise_and", "and rand iand"), "|": ("bitwise_or", "or ror ior"), "^": ("bitwise_xor", "xor rxor ixor"),
-    "<<": ("left_shift", "lshift rlshift ilshift"), ">>": ("right_shift", "rshift rrshift irshift"),
-    "<": ("less", "lt"), "<=": ("less_equal", "le"), ">": ("greater", "gt"), ">=": ("greater_equal", "ge"),
-    "-tile": ("negative", "neg"), "abs": ("abs", "abs"), "~": ("invert", "invert"),
+    "+": (_function("add"), "add radd iadd"), "-": (_function("subtract"), "sub rsub isub"),
+    "*": (_function("multiply"), "mul rmul imul"),
+    "/": ("multiply by nl.reciprocal of the divisor; by a number, multiply by 1 / number", "truediv rtruediv itruediv"),
+    "//": (WITHOUT["floor_divide"], "floordiv rfloordiv ifloordiv"),
+    "%": (WITHOUT["mod"], "mod rmod imod"),
+    "**": (
+        "use nl.power for two tiles; for a number nl.square, nl.sqrt, nl.rsqrt or products, or nl.exp of a multiple of nl.log",
+        "pow rpow ipow",
+    ),
+    "@": ("use nisa.nc_matmul", "matmul rmatmul imatmul"),
+    "&": (_function("bitwise_and"), "and rand iand"), "|": (_function("bitwise_or"), "or ror ior"),
+    "^": (_function("bitwise_xor"), "xor rxor ixor"), "<<": (_function("left_shift"), "lshift rlshift ilshift"),
+    ">>": (_function("right_shift"), "rshift rrshift irshift"), "<": (_function("less"), "lt"),
+    "<=": (_function("less_equal"), "le"), ">": (_function("greater"), "gt"), ">=": (_function("greater_equal"), "ge"),
+    "-tile": ("use nl.negative", "neg"), "+tile": ("use the tile itself", "pos"), "abs": ("use nl.abs", "abs"),
+    "~": ("use nl.invert", "invert"),
 }  # fmt: skip
-"""For each operator of Python: the function of ``nl`` to use in its place, and the methods that Python calls for the
-operator.
-"""
+"""For each operator of Python: what to write in its place, and the methods that Python calls for the operator."""
 
 
 def _without_operators(cls: type[NkiTensor]) -> type[NkiTensor]:
     """Return the class with all of Python's operators replaced by methods that raise LegalityError."""
-    for sign, (function, names) in OPERATORS.items():
+    for sign, (advice, names) in OPERATORS.items():
 
-        def refused(self: NkiTensor, *others: object, sign: str = sign, function: str = function) -> object:
-            return self.no_operator(sign, function)
+        def refused(self: NkiTensor, *others: object, sign: str = sign, advice: str = advice) -> object:
+            return self.no_operator(sign, advice)
 
         for name in names.split():
             setattr(cls, f"__{name}__", refused)
@@ -348,19 +363,23 @@ class NkiTensor(methods.Tensor):
 
     __slots__ = ()
 
-    def no_operator(self, sign: str, function: str) -> object:
-        """Raise LegalityError for the operator ``sign``. The hint names the function of ``nl`` to use instead."""
+    def no_operator(self, sign: str, advice: str) -> object:
+        """Raise LegalityError for the operator ``sign``, with ``advice`` on what to write instead."""
         return refuse(
             "tile_operator",
             f"{sign} is not defined for tensors of nki ({self.label}): they have no operators",
-            f"use nl.{function}, nisa.tensor_tensor for two tiles, or nisa.tensor_scalar for a tile and a number",
+            advice,
         )
 
     def __eq__(self, other: object) -> Any:
-        return self.no_operator("==", "equal") if isinstance(other, Tensor | int | float) else NotImplemented
+        return self.no_operator("==", _function("equal")) if isinstance(other, Tensor | int | float) else NotImplemented
 
     def __ne__(self, other: object) -> Any:
-        return self.no_operator("!=", "not_equal") if isinstance(other, Tensor | int | float) else NotImplemented
+        return (
+            self.no_operator("!=", _function("not_equal"))
+            if isinstance(other, Tensor | int | float)
+            else NotImplemented
+        )
 
     __hash__ = object.__hash__
 
