@@ -856,13 +856,14 @@ def test_a_probe_has_the_expected_answer_and_a_refusal_says_what_to_write(probe:
         ("nisa.activation(c, np.absolute, a)", "write nl.abs", "nisa.activation(c, nl.abs, a)"),
         ("nisa.activation(c, np.negative, a)", "scale=-1.0 with nl.copy", "nisa.activation(c, nl.copy, a, scale=-1.0)"),
         ("nisa.activation(c, np.logical_not, a)", "nl.equal to 0", "nisa.tensor_scalar(c, a, nl.equal, 0.0)"),
+        ("nisa.tensor_scalar(c, col, nl.add, 1.0)", "tile.broadcast", "nisa.tensor_scalar(c, col.broadcast(1, 64), nl.add, 1.0)"),
         ("nisa.activation(c, nl.divide, a)", "reciprocal", "nisa.activation(c, nl.reciprocal, a)"),
     ],
 )  # fmt: skip
 def test_what_a_refusal_advises_is_accepted(refused: str, advised: str, instead: str) -> None:
-    """No advice names a function that no engine has, or that takes other operands."""
+    """No advice names the refused function, or a function that no engine has."""
     got, words = answer(Probe("", "", REFUSED, refused))
-    assert got == REFUSED and advised in words
+    assert got == REFUSED and advised in words and refused.partition("(")[0] not in words.partition(" (")[2]
     assert not re.search(
         r"(nl\.|nearest: |[ ,])(divide|mod|fmod|negative,|logical_not|invert,|floor)\b", words.partition(" (")[2]
     )
