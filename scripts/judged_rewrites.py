@@ -2,10 +2,10 @@
 
     python scripts/judged_rewrites.py [--only NAME ...] [--nki VERSION ...]
 
-A workload's kernel of ``nki`` is read as it is and written out from its trace; its kernel of ``neuronxcc.nki`` is ported;
-its reference is lowered. Each form is traced and verified at each version, and so is every rewrite of a form that the version accepts. A row of the
-table has the numbers of rewrites that were judged and refused, or says why there are none. The refusals follow the table,
-each with its words. The exit code is 1 if a version refuses a form or a rewrite.
+A workload's kernel of ``nki`` is read as it is and written out from its trace; its kernel of ``neuronxcc.nki`` is ported; its
+reference is lowered to one more kernel. Each form is traced and verified at each version, and so is every rewrite of a form
+that the version accepts. A row of the table has the numbers of rewrites that were judged and refused, or says why there are
+none. The refusals follow the table, each with its words. The exit code is 1 if a version refuses a form or a rewrite.
 """
 
 from __future__ import annotations
