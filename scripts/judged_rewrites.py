@@ -108,11 +108,14 @@ def _shape(argument: Argument) -> tuple[int, ...] | int | None:
     return argument if isinstance(argument, int) else None
 
 
+def _arguments(workload: Workload) -> tuple[Argument, ...]:
+    given = workload.kernel_arguments()
+    return tuple(TensorSpec(one.shape, one.dtype) if isinstance(one, ArraySpec) else one for one in given)
+
+
 def forms(workload: Workload) -> Iterator[Form]:
-    """Yield the forms of a workload's kernel."""
-    values = tuple(
-        TensorSpec(one.shape, one.dtype) if isinstance(one, ArraySpec) else one for one in workload.kernel_arguments()
-    )
+    """Yield the forms of a workload's kernel: as it is, written out and ported."""
+    values = _arguments(workload)
     entry = workload.entry or ""
     if "nki" in workload.baselines:
         text = workload.baselines["nki"].read_text(encoding="utf-8")
@@ -131,9 +134,14 @@ def forms(workload: Workload) -> Iterator[Form]:
         ported = rewrite(text, find_entry(text, entry or None), Facts.decode(facts.encode()))
         absent = "; ".join(f"line {one.line}: {one.message}" for one in ported.findings)
         yield Form(workload.name, PORTED, ported.text, entry, values, "trn2", workload.lnc, workload.grid, absent)
+
+
+def lowered(workload: Workload) -> Iterator[Form]:
+    """Yield the kernel that a workload's reference is lowered to."""
     if workload.reference is not None:
-        lowered = lowered_root(workload, "nki", hidden=False)
-        text, absent = (lowered.text, "") if lowered else ("", "the reference is not lowered")
+        values = _arguments(workload)
+        root = lowered_root(workload, "nki", hidden=False)
+        text, absent = (root.text, "") if root else ("", "the reference is not lowered")
         yield Form(workload.name, LOWERED, text, "", values, "trn2", 1, (), absent)
 
 
@@ -168,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     refusals: list[str] = []
     print(f"{'workload':24} {'form':12} {'nki':4} {'rewrites':>8} {'refused':>8}")
     for name in given.only or sorted(found):
-        for form in forms(found[name]):
+        for form in (*forms(found[name]), *lowered(found[name])):
             if form.absent:
                 print(f"{name:24} {form.form:12} has no such form: {form.absent}", flush=True)
             for row in judged(form, given.nki):

@@ -143,7 +143,7 @@ class Register:
         kinds = {self.dtype, other.dtype if isinstance(other, Register) else ""} - {""}
         if len(kinds) > 1:
             refuse("dtype", f"'{op}' can not combine an int32 with an int64 register", "load both in one width")
-        made = Register(trace.builder.register(), *kinds)
+        made = Register(trace.builder.register(), "".join(kinds))
         attrs: dict[str, Any] = {"register": made.number, "source": self.number, "op": op}
         if kinds:
             attrs["bits"] = 8 * DTYPE_BYTES[made.dtype]
