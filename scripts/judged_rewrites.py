@@ -2,10 +2,10 @@
 
     python scripts/judged_rewrites.py [--only NAME ...] [--nki VERSION ...]
 
-A workload's kernel of ``nki`` is read as it is and written out from its trace; its kernel of ``neuronxcc.nki`` is ported.
-Each form is traced and verified at each version, and so is every rewrite of a form that the version accepts. A row of the
-table has the numbers of rewrites that were judged and refused, or says why there are none. The refusals follow the table,
-each with its words. The exit code is 1 if a version refuses a form or a rewrite.
+A workload's kernel of ``nki`` is read as it is and written out from its trace; its kernel of ``neuronxcc.nki`` is ported; its
+reference is lowered to one more kernel. Each form is traced and verified at each version, and so is every rewrite of a form
+that the version accepts. A row of the table has the numbers of rewrites that were judged and refused, or says why there are
+none. The refusals follow the table, each with its words. The exit code is 1 if a version refuses a form or a rewrite.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # for the package of this checkout
 
 from acceld.chips import NKI_VERSIONS
+from acceld.cli.reference import lowered_root
 from acceld.errors import RuleRefused
 from acceld.nki.entry import find_entry
 from acceld.nki.errors import KernelFailure
@@ -35,7 +36,7 @@ from acceld.proposers.rules.proposer import moves
 from acceld.workloads import ArraySpec, Workload
 from acceld.workloads.discovery import find_workloads
 
-AS_WRITTEN, WRITTEN_OUT, PORTED = "as written", "written out", "ported"
+AS_WRITTEN, WRITTEN_OUT, PORTED, LOWERED = "as written", "written out", "ported", "lowered"
 """The forms of a workload's kernel."""
 
 
@@ -107,11 +108,14 @@ def _shape(argument: Argument) -> tuple[int, ...] | int | None:
     return argument if isinstance(argument, int) else None
 
 
+def _arguments(workload: Workload) -> tuple[Argument, ...]:
+    given = workload.kernel_arguments()
+    return tuple(TensorSpec(one.shape, one.dtype) if isinstance(one, ArraySpec) else one for one in given)
+
+
 def forms(workload: Workload) -> Iterator[Form]:
-    """Yield the forms of a workload's kernel."""
-    values = tuple(
-        TensorSpec(one.shape, one.dtype) if isinstance(one, ArraySpec) else one for one in workload.kernel_arguments()
-    )
+    """Yield the forms of a workload's kernel: as it is, written out and ported."""
+    values = _arguments(workload)
     entry = workload.entry or ""
     if "nki" in workload.baselines:
         text = workload.baselines["nki"].read_text(encoding="utf-8")
@@ -130,6 +134,15 @@ def forms(workload: Workload) -> Iterator[Form]:
         ported = rewrite(text, find_entry(text, entry or None), Facts.decode(facts.encode()))
         absent = "; ".join(f"line {one.line}: {one.message}" for one in ported.findings)
         yield Form(workload.name, PORTED, ported.text, entry, values, "trn2", workload.lnc, workload.grid, absent)
+
+
+def lowered(workload: Workload) -> Iterator[Form]:
+    """Yield the kernel that a workload's reference is lowered to."""
+    if workload.reference is not None:
+        values = _arguments(workload)
+        root = lowered_root(workload, "nki", hidden=False)
+        text, absent = (root.text, "") if root else ("", "the reference is not lowered")
+        yield Form(workload.name, LOWERED, text, "", values, "trn2", 1, (), absent)
 
 
 def judged(form: Form, versions: Sequence[str] = NKI_VERSIONS) -> Iterator[Row]:
@@ -163,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     refusals: list[str] = []
     print(f"{'workload':24} {'form':12} {'nki':4} {'rewrites':>8} {'refused':>8}")
     for name in given.only or sorted(found):
-        for form in forms(found[name]):
+        for form in (*forms(found[name]), *lowered(found[name])):
             if form.absent:
                 print(f"{name:24} {form.form:12} has no such form: {form.absent}", flush=True)
             for row in judged(form, given.nki):

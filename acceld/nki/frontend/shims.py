@@ -141,7 +141,7 @@ class ApiModule(ModuleType):
     - ``names``: the simulated functions and constants.
     - ``documented``: all functions of the API's module; None if unknown. A documented function that is not simulated is
       refused as a gap of the simulator, any other lower-case name as a mistake of the kernel.
-    - ``instead``: what to use in place of names that only earlier APIs have.
+    - ``instead``: what to use in place of names that only earlier APIs have, or that no engine has.
     - ``withheld``: names that the trace's version of ``nki`` lacks, with the versions that have them.
     """
 
@@ -158,7 +158,7 @@ class ApiModule(ModuleType):
         self.__path__: list[str] = []
         self._session = session
         self._documented = documented
-        self._former = instead
+        self._replaced = instead
         self._withheld = withheld
         self.__dict__.update((key, value) for key, value in names.items() if key not in withheld)
         self.__dict__["_frozen"] = True
@@ -229,10 +229,11 @@ class ApiModule(ModuleType):
         error when the kernel uses it.
         """
         near = get_close_matches(name, known, n=3, cutoff=0.5)
-        shown = [f"{one}({arguments_of(self.__dict__[one])})" if one in self.__dict__ else one for one in near]
+        offered = [one for one in near if one not in self._replaced]
+        shown = [f"{one}({arguments_of(self.__dict__[one])})" if one in self.__dict__ else one for one in offered]
         message = f"{self.__name__}.{name} does not exist in NKI"
         hint = f"The nearest: {'; '.join(shown)}." if shown else f"it has {', '.join(known)[:600]}"
-        hint = self._former.get(name, hint)
+        hint = next((self._replaced[one] for one in (name, *near[:1]) if one in self._replaced), hint)
         if self._session.running:
             raise LegalityError(message, rule="unknown_call", line=self._session.line(), hint=hint)
         return _Invented(self._session, message, hint)

@@ -45,8 +45,10 @@ WITHOUT = {
         "subtract divisor * whole quotient: multiply by the divisor's reciprocal, and round by a copy to nl.int32; a "
         "remainder by a power of two is nl.bitwise_and of integers",
     ),
+    "floor_divide": "multiply by nl.reciprocal of the divisor, and round by a copy to nl.int32; a quotient by a power of two "
+    "is nl.right_shift of integers",
 }
-"""Advice for an operation that only the legacy API has: what to write in ``nki``, by operation."""
+"""Advice for an operation that no engine has: what to write in ``nki``, by operation."""
 
 
 class EngineName(IntEnum):
@@ -136,18 +138,28 @@ def activation_function(op: object) -> str:
         refuse(
             "activation_function",
             f"{name} is not in NKI's table of activation functions (0.6 and 0.7)",
-            f"use {INSTEAD.get(name, f'the function nl.{name}, which returns a new tile')}",
+            without(name),
         )
     if name not in ACTIVATION_FUNCTIONS:
         refuse(
             "activation_function",
             f"{_called(op)} is not a function of the scalar engine",
-            nearest_of(name, ACTIVATION_FUNCTIONS),
+            nearest_of(
+                name, ACTIVATION_FUNCTIONS - NO_ACTIVATION if current().session.api == "nki" else ACTIVATION_FUNCTIONS
+            ),
         )
     return name
 
 
-INSTEAD = {
+def without(name: str) -> str:
+    """Return what to write in ``nki`` in place of the operation ``name``, which no engine has; "" if an engine may have it."""
+    name = ALU_ALIASES.get(name, name)
+    if name in NO_ACTIVATION:
+        return f"use {_IN_PLACE_OF.get(name, f'the function nl.{name}, which returns a new tile')}"
+    return WITHOUT.get(name, "")
+
+
+_IN_PLACE_OF = {
     "negative": "scale=-1.0 with nl.copy, or nisa.tensor_scalar with nl.multiply by -1.0",
     "invert": "nisa.tensor_scalar with nl.invert",
     "logical_not": "nisa.tensor_scalar with nl.equal to 0",

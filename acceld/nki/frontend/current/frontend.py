@@ -20,7 +20,7 @@ from acceld.nki.frontend.current.names import COMPILER
 from acceld.nki.frontend.current.reading import file_needs
 from acceld.nki.frontend.current.sampling import as_python
 from acceld.nki.frontend.current.state import CurrentTrace, SamplesWanted
-from acceld.nki.frontend.current.surface import COLLECTIVES, FORMER, ISA_FUNCTIONS, LANGUAGE_FUNCTIONS
+from acceld.nki.frontend.current.surface import COLLECTIVES, ISA_FUNCTIONS, LANGUAGE_FUNCTIONS, REPLACED
 from acceld.nki.frontend.protocol import IS, PLAIN, WHILE
 from acceld.nki.frontend.session import Session, Site, is_ours
 from acceld.nki.frontend.shims import ApiModule
@@ -57,7 +57,7 @@ class CurrentFrontEnd:
         version = session.options.nki
         known = frozenset(LANGUAGE_FUNCTIONS)
         names: dict[str, object] = {**language.namespace(session.chip), "tile_size": language.VersionedSizes(session)}
-        nl = ApiModule("nki.language", session, names, known, FORMER, withheld({*names, *known}, version))
+        nl = ApiModule("nki.language", session, names, known, REPLACED, withheld({*names, *known}, version))
         constants = ApiModule("nki.isa.constants", session, isa.namespace())
         names = {**isa.namespace(), "constants": constants}
         nisa = ApiModule("nki.isa", session, names, frozenset(ISA_FUNCTIONS), withheld=withheld(ISA_FUNCTIONS, version))

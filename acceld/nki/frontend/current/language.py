@@ -43,17 +43,13 @@ from acceld.nki.frontend.current.loop_rerolling import Sample, mark
 from acceld.nki.frontend.current.operands import whole
 from acceld.nki.frontend.current.registers import register_alloc, register_move
 from acceld.nki.frontend.current.state import CurrentTrace, current_trace
-from acceld.nki.frontend.current.tensor import LoopIndex, NkiTensor, Register
+from acceld.nki.frontend.current.tensor import CountedLoop, LoopIndex, NkiTensor, Register
 from acceld.nki.frontend.current.wrappers import WRAPPERS
 from acceld.nki.frontend.session import Session, Site, call_site, caller, loop_variable
 from acceld.nki.ir.program import Engine, LoopKind, Space
 
 _HALF_SEEN = inspect.CO_OPTIMIZED | inspect.CO_GENERATOR
 """Flags of code that tell whether Python shows all variables that the code uses: code of a function which is no generator."""
-_FORI_LOOP = "nl.fori_loop"
-"""The counted run-time loop whose body is a function. Tensors declared in the body end with the iteration (AWS's guide for
-the move to NKI 0.6). No page says so of ``nl.dynamic_range`` or of a ``while`` statement.
-"""
 PLAIN_VALUES = (bool, int, float, str, tuple)
 """Types of class attributes that are fields of an NKIObject although they have no annotation."""
 
@@ -181,12 +177,12 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
     """Run a loop by calling ``body_fun`` with the index. The bounds may be registers. ``body_fun`` returns
     nothing.
     """
-    _may_reorder(_FORI_LOOP)
-    for index in _run_time_indices(_FORI_LOOP, lower, upper, step):
+    _may_reorder(CountedLoop.FORI)
+    for index in _run_time_indices(CountedLoop.FORI, lower, upper, step):
         if body_fun(index) is not None:
             refuse(
                 "control_flow",
-                f"the body of {_FORI_LOOP} returns a value",
+                f"the body of {CountedLoop.FORI} returns a value",
                 "write results to tensors, and return nothing",
             )
 
@@ -202,8 +198,8 @@ def _may_reorder(loop: str) -> None:
         )
 
 
-def _run_time_loop(loop: str, lower: object, upper: object, by: int) -> Iterator[Register]:
-    """Yield the index of a run-time loop of the function ``loop``, whose bounds may be registers. The index is a
+def _run_time_loop(loop: CountedLoop, lower: object, upper: object, by: int) -> Iterator[Register]:
+    """Yield the index of a run-time loop, whose bounds may be registers. The index is a
     register, and the body is traced once for all iterations.
     """
     trace = current()
@@ -219,7 +215,7 @@ def _run_time_loop(loop: str, lower: object, upper: object, by: int) -> Iterator
         trips = rounded.combined("subtract", rounded.combined("mod", by)).combined("divide", by)
     index = register_alloc()
     register_move(index, lower)
-    with _looped("fori", LoopKind.DYNAMIC, trips, hides=loop == _FORI_LOOP):
+    with _looped("fori", LoopKind.DYNAMIC, trips, hides=loop.hides_locals):
         yield replace(index, loop=loop)
         trace.emit(
             "register_alu", Engine.SYNC, [], [by], attrs={"register": index.number, "source": index.number, "op": "add"}
@@ -348,14 +344,14 @@ def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
     """Return the iterations of ``nl.dynamic_range``. If a bound is a register, the body is traced once for all
     iterations.
     """
-    _may_reorder("nl.dynamic_range")
+    _may_reorder(CountedLoop.DYNAMIC)
     bounds = _bounds(*args, **kwargs)
     lower, upper = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
-    return _run_time_indices("nl.dynamic_range", lower, upper, bounds[2] if len(bounds) > 2 else 1)
+    return _run_time_indices(CountedLoop.DYNAMIC, lower, upper, bounds[2] if len(bounds) > 2 else 1)
 
 
-def _run_time_indices(loop: str, lower: object, upper: object, step: object) -> Iterator[object]:
-    """Return the indices of a run-time loop of the function ``loop``. A kernel may use them only as run-time values.
+def _run_time_indices(loop: CountedLoop, lower: object, upper: object, step: object) -> Iterator[object]:
+    """Return the indices of a run-time loop. A kernel may use them only as run-time values.
 
     If a bound is a register, there is one index, and the body is traced once for all iterations.
     """
@@ -369,7 +365,7 @@ def _run_time_indices(loop: str, lower: object, upper: object, step: object) -> 
     return _known_indices(loop, _unrolled(loop)(lower, upper, by))
 
 
-def _known_indices(loop: str, numbers: Iterator[object]) -> Iterator[LoopIndex]:
+def _known_indices(loop: CountedLoop, numbers: Iterator[object]) -> Iterator[LoopIndex]:
     """Yield ``numbers`` as the indices of a run-time loop. If the loop is left early, the trace ends with a
     LegalityError.
     """
@@ -377,7 +373,7 @@ def _known_indices(loop: str, numbers: Iterator[object]) -> Iterator[LoopIndex]:
     line, finished = trace.line(), False
     try:
         for number in numbers:
-            if loop == _FORI_LOOP:
+            if loop.hides_locals:
                 trace.hide(trace.scope[-1])
             yield LoopIndex(number, loop)
         finished = True
@@ -386,7 +382,7 @@ def _known_indices(loop: str, numbers: Iterator[object]) -> Iterator[LoopIndex]:
             trace.broken = _left_early(line, loop)
 
 
-def _left_early(line: int, loop: str) -> LegalityError:
+def _left_early(line: int, loop: CountedLoop) -> LegalityError:
     """Return the error for a run-time loop that the kernel leaves before its end."""
     return LegalityError(
         f"{loop} is left early, but the chip runs its body the same way in all iterations",

@@ -64,16 +64,18 @@ def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
         refuse(
             "shape",
             f"operand '{name}' of '{call}' has shape {list(tiles[name].shape)}, and dst has {list(target.shape)}",
-            _repeating(tiles[name], target),
+            _repeating(tiles[name], target, alone=len(tiles) == 1),
         )
     return tuple(split(tile, axes) for tile in (target, *tiles.values()))
 
 
-def _repeating(tile: Tensor, target: Tensor) -> str:
-    """Return the hint for two tiles of different sizes: how to repeat the partitions or elements of ``tile``."""
+def _repeating(tile: Tensor, target: Tensor, *, alone: bool = False) -> str:
+    """Return the hint for two tiles of different sizes: how to repeat the partitions or elements of ``tile``. ``alone``
+    tells that ``tile`` is the instruction's only source.
+    """
     if tile.shape[0] == 1 < target.shape[0]:
         return "no engine repeats a partition: make a tile with nl.broadcast_to, or load one with src.broadcast(0, n) or a step of 0 in src.ap()"
-    if prod(tile.shape[1:]) == 1:
+    if prod(tile.shape[1:]) == 1 and not alone:
         return (
             "both need the same number of elements in each partition: to combine a tile with one element in each partition, "
             "use nisa.tensor_scalar; to repeat an axis, use tile.broadcast(dim, n) or a step of 0 in .ap()"
@@ -299,8 +301,12 @@ NUMPY_NAMES = {
     "amax": "maximum",
     "min": "minimum",
     "amin": "minimum",
+    "fmax": "maximum",
+    "fmin": "minimum",
     "sum": "add",
     "prod": "multiply",
+    "absolute": "abs",
+    "float_power": "power",
 }
 """The name in ``nl`` of a function that numpy calls by another name, by numpy's name."""
 
@@ -328,7 +334,7 @@ def _of_nl(op: object) -> object:
         refuse(
             "alu_op",
             f"{op!r} is no operation of nki" if text else f"np.{name} is a function of numpy, and no operation of nki",
-            f"write nl.{NUMPY_NAMES.get(name, name)}",
+            names.without(name) or f"write nl.{NUMPY_NAMES.get(name, name)}",
         )
     return op
 

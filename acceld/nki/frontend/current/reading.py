@@ -13,7 +13,6 @@ from difflib import get_close_matches
 from acceld import parsing
 from acceld.chips import TRACER_SINCE
 from acceld.nki.entry import entries_in, has_kernel, is_kernel
-from acceld.nki.frontend.core.names import WITHOUT
 from acceld.nki.frontend.current.lifetimes import (
     JIT_OPTIONS,
     KEYWORD_ONLY,
@@ -166,10 +165,9 @@ def absent_names(tree: ast.Module, entry: str) -> list[Need]:
     has, sorted by line.
     """
     from acceld.nki.frontend.current import isa, language
-    from acceld.nki.frontend.current.surface import FORMER, LANGUAGE_FUNCTIONS
+    from acceld.nki.frontend.current.surface import LANGUAGE_FUNCTIONS, REPLACED
 
     offered = {"nisa": isa.namespace(), "nl": {**dict.fromkeys(LANGUAGE_FUNCTIONS), **language.namespace()}}
-    instead = {**WITHOUT, **FORMER}
     modules, _ = _aliases(tree)
     found = list(_misspelt_launchers(tree))
     reached = _reached(tree, entry)
@@ -182,10 +180,12 @@ def absent_names(tree: ast.Module, entry: str) -> list[Need]:
             known = offered.get(short or "")
             if known is None or node.attr in UNTIL:
                 continue
-            if node.attr in instead or node.attr not in known:
+            if node.attr in REPLACED or node.attr not in known:
                 near = [f"{one}.{node.attr}" for one, names in offered.items() if node.attr in names and one != short]
-                near = near or [f"{short}.{one}" for one in get_close_matches(node.attr, known, n=2)]
-                remedy = instead.get(node.attr) or (f"did you mean {' or '.join(near)}?" if near else "")
+                alike = get_close_matches(node.attr, known, n=2)
+                near = near or [f"{short}.{one}" for one in alike if one not in REPLACED]
+                remedy = next((REPLACED[one] for one in (node.attr, *alike[:1]) if one in REPLACED), "")
+                remedy = remedy or (f"did you mean {' or '.join(near)}?" if near else "")
                 life = Lifetime(until=BEFORE_ALL, instead=remedy, certain=certain)
                 found.append(Need(node.lineno, f"{short}.{node.attr}", life))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+from acceld.nki.frontend.core.names import ALU_ALIASES, WITHOUT
 from acceld.nki.frontend.current import collectives, isa, language
 
 ISA_FUNCTIONS = tuple(
@@ -33,12 +34,18 @@ COLLECTIVES = tuple(
     "all_to_all_v_prepare all_to_all_v_trigger".split()
 )
 
-FORMER = dict.fromkeys(
-    ("arange", "mgrid"),
-    "nki has no index grids: index with slices and nl.ds, take less of the last tile in place of a mask, or give strides "
-    "with tensor.ap(pattern=[[step, size], ...], offset=...)",
-)
-"""Advice for a name of ``neuronxcc.nki.language`` that ``nki`` lacks: what to write instead, by name."""
+REPLACED = {
+    **dict.fromkeys(
+        ("arange", "mgrid"),
+        "nki has no index grids: index with slices and nl.ds, take less of the last tile in place of a mask, or give strides "
+        "with tensor.ap(pattern=[[step, size], ...], offset=...)",
+    ),
+    **WITHOUT,
+    **{alias: WITHOUT[name] for alias, name in ALU_ALIASES.items() if name in WITHOUT},
+}
+"""Advice for a name that only ``neuronxcc.nki.language`` or numpy has, or that no engine has: what to write instead, by
+name.
+"""
 LATER_ARGUMENTS = {
     "nki.isa": "NKI 0.7 adds `engine` to `activation` and `activate2` (GpSimd, trn3: its cost is not published, an element a "
     "cycle is assumed), and `reduce_op`, `reduce_res` and `reduce_cmd` to `scalar_tensor_tensor` (supported).",

@@ -6,6 +6,7 @@ import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from math import prod
 from typing import Any, NoReturn, Self, cast
 
@@ -15,6 +16,7 @@ from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.core import dtypes, elementwise, methods, placement, views
 from acceld.nki.frontend.core.context import Retrace, refuse, unsupported
 from acceld.nki.frontend.core.index import Expr
+from acceld.nki.frontend.core.names import WITHOUT
 from acceld.nki.frontend.core.placement import whole_access
 from acceld.nki.frontend.core.state import Selected, current
 from acceld.nki.frontend.core.tensor import Tensor
@@ -88,6 +90,22 @@ def _without(symbol: str) -> Callable[..., Any]:
     return operator_of
 
 
+class CountedLoop(StrEnum):
+    """The functions of ``nl`` that make a run-time loop with a counter."""
+
+    FORI = "nl.fori_loop"
+    DYNAMIC = "nl.dynamic_range"
+
+    @property
+    def hides_locals(self) -> bool:
+        """Return True if tensors that are declared in the body end with the iteration.
+
+        AWS's guide for the move to NKI 0.6 says so of ``nl.fori_loop``, whose body is a function. No page says so of
+        ``nl.dynamic_range`` or of a ``while`` statement.
+        """
+        return self is CountedLoop.FORI
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Register:
     """A scalar register (``nisa.register_alloc``, ``nisa.scalar_load``): an integer known only at run time."""
@@ -97,8 +115,8 @@ class Register:
     """``int32`` or ``int64`` for a register of ``nisa.scalar_load``, whose arithmetic wraps around; empty for any
     other.
     """
-    loop: str = ""
-    """The function of ``nl`` whose run-time loop counts in the register; empty for any other register."""
+    loop: CountedLoop | None = None
+    """The run-time loop that counts in the register; None for any other register."""
 
     def __repr__(self) -> str:
         return "a register"
@@ -125,7 +143,7 @@ class Register:
         kinds = {self.dtype, other.dtype if isinstance(other, Register) else ""} - {""}
         if len(kinds) > 1:
             refuse("dtype", f"'{op}' can not combine an int32 with an int64 register", "load both in one width")
-        made = Register(trace.builder.register(), *kinds)
+        made = Register(trace.builder.register(), "".join(kinds))
         attrs: dict[str, Any] = {"register": made.number, "source": self.number, "op": op}
         if kinds:
             attrs["bits"] = 8 * DTYPE_BYTES[made.dtype]
@@ -188,7 +206,7 @@ class LoopIndex:
     """
 
     value: object
-    loop: str
+    loop: CountedLoop
 
     def __repr__(self) -> str:
         return f"the index of {self.loop}"
@@ -284,26 +302,40 @@ VIEWS_SINCE_0_5 = (
     "vector_select", "indirect", "is_contiguous", "is_indirect",
 )  # fmt: skip
 """Methods of a tensor that the release notes of NKI 0.5 name as new."""
+
+
+def _function(name: str) -> str:
+    """Return the advice for an operator of two operands that the function ``nl.NAME`` replaces."""
+    return f"use nl.{name}, nisa.tensor_tensor for two tiles, or nisa.tensor_scalar for a tile and a number"
+
+
 OPERATORS = {
-    "+": ("add", "add radd iadd"), "-": ("subtract", "sub rsub isub"), "*": ("multiply", "mul rmul imul"),
-    "/": ("multiply by nl.reciprocal", "truediv rtruediv itruediv floordiv rfloordiv"),
-    "%": ("bitwise_and", "mod rmod imod"), "**": ("power", "pow rpow ipow"), "@": ("matmul", "matmul rmatmul"),
-    "&": ("bitwise_and", "and rand iand"), "|": ("bitwise_or", "or ror ior"), "^": ("bitwise_xor", "xor rxor ixor"),
-    "<<": ("left_shift", "lshift rlshift ilshift"), ">>": ("right_shift", "rshift rrshift irshift"),
-    "<": ("less", "lt"), "<=": ("less_equal", "le"), ">": ("greater", "gt"), ">=": ("greater_equal", "ge"),
-    "-tile": ("negative", "neg"), "abs": ("abs", "abs"), "~": ("invert", "invert"),
+    "+": (_function("add"), "add radd iadd"), "-": (_function("subtract"), "sub rsub isub"),
+    "*": (_function("multiply"), "mul rmul imul"),
+    "/": ("multiply by nl.reciprocal of the divisor; by a number, multiply by 1 / number", "truediv rtruediv itruediv"),
+    "//": (WITHOUT["floor_divide"], "floordiv rfloordiv ifloordiv"),
+    "%": (WITHOUT["mod"], "mod rmod imod"),
+    "**": (
+        "use nl.power for two tiles; for a number nl.square, nl.sqrt, nl.rsqrt or products, or nl.exp of a multiple of nl.log",
+        "pow rpow ipow",
+    ),
+    "@": ("use nisa.nc_matmul", "matmul rmatmul imatmul"),
+    "&": (_function("bitwise_and"), "and rand iand"), "|": (_function("bitwise_or"), "or ror ior"),
+    "^": (_function("bitwise_xor"), "xor rxor ixor"), "<<": (_function("left_shift"), "lshift rlshift ilshift"),
+    ">>": (_function("right_shift"), "rshift rrshift irshift"), "<": (_function("less"), "lt"),
+    "<=": (_function("less_equal"), "le"), ">": (_function("greater"), "gt"), ">=": (_function("greater_equal"), "ge"),
+    "-tile": ("use nl.negative", "neg"), "+tile": ("use the tile itself", "pos"), "abs": ("use nl.abs", "abs"),
+    "~": ("use nl.invert", "invert"),
 }  # fmt: skip
-"""For each operator of Python: the function of ``nl`` to use in its place, and the methods that Python calls for the
-operator.
-"""
+"""For each operator of Python: what to write in its place, and the methods that Python calls for the operator."""
 
 
 def _without_operators(cls: type[NkiTensor]) -> type[NkiTensor]:
     """Return the class with all of Python's operators replaced by methods that raise LegalityError."""
-    for sign, (function, names) in OPERATORS.items():
+    for sign, (advice, names) in OPERATORS.items():
 
-        def refused(self: NkiTensor, *others: object, sign: str = sign, function: str = function) -> object:
-            return self.no_operator(sign, function)
+        def refused(self: NkiTensor, *others: object, sign: str = sign, advice: str = advice) -> object:
+            return self.no_operator(sign, advice)
 
         for name in names.split():
             setattr(cls, f"__{name}__", refused)
@@ -331,19 +363,23 @@ class NkiTensor(methods.Tensor):
 
     __slots__ = ()
 
-    def no_operator(self, sign: str, function: str) -> object:
-        """Raise LegalityError for the operator ``sign``. The hint names the function of ``nl`` to use instead."""
+    def no_operator(self, sign: str, advice: str) -> object:
+        """Raise LegalityError for the operator ``sign``, with ``advice`` on what to write instead."""
         return refuse(
             "tile_operator",
             f"{sign} is not defined for tensors of nki ({self.label}): they have no operators",
-            f"use nl.{function}, nisa.tensor_tensor for two tiles, or nisa.tensor_scalar for a tile and a number",
+            advice,
         )
 
     def __eq__(self, other: object) -> Any:
-        return self.no_operator("==", "equal") if isinstance(other, Tensor | int | float) else NotImplemented
+        return self.no_operator("==", _function("equal")) if isinstance(other, Tensor | int | float) else NotImplemented
 
     def __ne__(self, other: object) -> Any:
-        return self.no_operator("!=", "not_equal") if isinstance(other, Tensor | int | float) else NotImplemented
+        return (
+            self.no_operator("!=", _function("not_equal"))
+            if isinstance(other, Tensor | int | float)
+            else NotImplemented
+        )
 
     __hash__ = object.__hash__
 
@@ -673,7 +709,7 @@ class NkiTensor(methods.Tensor):
                 f"the run-time index of {self.label} is a tile of shape {list(index.shape)} (NkiTensor.ap, 0.6)",
                 "pass a (1, 1) tile or a register; rows by a tile of indices are tensor.vector_select(0, indices)",
             )
-        if isinstance(index, Register | LoopIndex) and index.loop == "nl.dynamic_range":
+        if isinstance(index, Register | LoopIndex) and index.loop is CountedLoop.DYNAMIC:
             current().session.need("the index of nl.dynamic_range as scalar_offset", INDEX_AS_OFFSET)
         return index
 

@@ -835,3 +835,36 @@ def test_a_probe_has_the_expected_answer_and_a_refusal_says_what_to_write(probe:
     sys.stdout.write(f"{probe.name:22} {probe.rule:4} {probe.expected:9} {got:9} {words[:140]}\n")
     assert got == probe.expected, words
     assert got != REFUSED or not words.endswith("()") or re.search(": (use|pass|give|declare) ", words), words
+
+
+@pytest.mark.parametrize(
+    ("refused", "advised", "instead"),
+    [
+        ("nisa.tensor_copy(c, a ** 2)", "nl.square", "nisa.tensor_copy(c, nl.square(a))"),
+        ("nisa.tensor_copy(c, a ** b)", "nl.power for two tiles", "nisa.tensor_copy(c, nl.power(a, b))"),
+        ("nisa.tensor_copy(c, a / 3)", "1 / number", "nisa.tensor_copy(c, nl.multiply(a, 1 / 3))"),
+        ("nisa.tensor_copy(i, i // 4)", "nl.right_shift", "nisa.tensor_copy(i, nl.right_shift(i, 2))"),
+        ("nisa.tensor_copy(i, i % 4)", "nl.bitwise_and", "nisa.tensor_copy(i, nl.bitwise_and(i, 3))"),
+        ("nisa.tensor_copy(c, -a)", "use nl.negative", "nisa.tensor_copy(c, nl.negative(a))"),
+        ("nisa.tensor_copy(c, +a)", "use the tile itself", "nisa.tensor_copy(c, a)"),
+        ("nisa.tensor_copy(pm, a @ b)", "use nisa.nc_matmul", "nisa.nc_matmul(pm, a, b)"),
+        ("nl.true_divide(a, b)", "nl.reciprocal", "nl.multiply(a, nl.reciprocal(b))"),
+        ("nl.div(a, b)", "nl.reciprocal", "nl.multiply(a, nl.reciprocal(b))"),
+        ("nl.remainder(i, 4)", "nl.bitwise_and", "nl.bitwise_and(i, 3)"),
+        ("nl.floor_divide(i, 4)", "nl.right_shift", "nl.right_shift(i, 2)"),
+        ("nisa.tensor_tensor(c, a, b, np.divide)", "nisa.reciprocal", "nisa.reciprocal(c, b);;nisa.tensor_tensor(c, a, c, nl.multiply)"),
+        ("nisa.activation(c, np.absolute, a)", "write nl.abs", "nisa.activation(c, nl.abs, a)"),
+        ("nisa.activation(c, np.negative, a)", "scale=-1.0 with nl.copy", "nisa.activation(c, nl.copy, a, scale=-1.0)"),
+        ("nisa.activation(c, np.logical_not, a)", "nl.equal to 0", "nisa.tensor_scalar(c, a, nl.equal, 0.0)"),
+        ("nisa.tensor_scalar(c, col, nl.add, 1.0)", "tile.broadcast", "nisa.tensor_scalar(c, col.broadcast(1, 64), nl.add, 1.0)"),
+        ("nisa.activation(c, nl.divide, a)", "reciprocal", "nisa.activation(c, nl.reciprocal, a)"),
+    ],
+)  # fmt: skip
+def test_what_a_refusal_advises_is_accepted(refused: str, advised: str, instead: str) -> None:
+    """No advice names the refused function, or a function that no engine has."""
+    got, words = answer(Probe("", "", REFUSED, refused))
+    assert got == REFUSED and advised in words and refused.partition("(")[0] not in words.partition(" (")[2]
+    assert not re.search(
+        r"(nl\.|nearest: |[ ,])(divide|mod|fmod|negative,|logical_not|invert,|floor)\b", words.partition(" (")[2]
+    )
+    assert answer(Probe("", "", ACCEPTED, instead)) == (ACCEPTED, "")

@@ -10,13 +10,15 @@ from acceld.nki.source.names import with_shapes_written_out
 from acceld.proposers.rules.proposer import refusals as refused_places
 from acceld.proposers.rules.proposer import suggestions
 from acceld.workloads import find_workloads
-from scripts.judged_rewrites import AS_WRITTEN, PORTED, Form, forms, judged
+from scripts.judged_rewrites import AS_WRITTEN, PORTED, Form, forms, judged, lowered
 from tests.acceld.proposers.rules.kernels import current
 
 WORKLOADS = find_workloads()
 NAMES = sorted(name for name, one in WORKLOADS.items() if {"nki", "nki_legacy"} & one.baselines.keys())
 QUICK = ("rmsnorm_bf16", "silu")
 """Workloads whose kernels are traced in a moment."""
+LOWERED_ONLY = ("rmsnorm_h128", "fused_add_rmsnorm_h7168", "gemm_n28672_k4096")
+"""Workloads without a kernel of NKI whose reference is lowered to a short one."""
 
 
 NAMED_SHAPES = current(
@@ -86,6 +88,14 @@ def test_no_rewrite_of_a_small_baseline_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in QUICK])
 def test_no_rewrite_of_a_baseline_is_refused(name: str) -> None:
     assert [one for form in forms(WORKLOADS[name]) for one in refusals(form)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*NAMES, *LOWERED_ONLY])
+def test_no_rewrite_of_a_lowered_kernel_is_refused(name: str) -> None:
+    found = list(lowered(WORKLOADS[name]))
+    assert found
+    assert [one for form in found for one in refusals(form)] == []
 
 
 def test_every_legacy_baseline_has_a_port() -> None:
