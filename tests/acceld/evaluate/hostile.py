@@ -5,6 +5,7 @@ import mmap
 import os
 import signal
 import time
+from collections.abc import Callable
 
 
 def echo(request: bytes, reply: int) -> None:
@@ -130,7 +131,7 @@ def look_around(request: bytes, reply: int) -> None:
     import socket
 
     reported: dict[str, str] = {"processes": str(sorted(int(one) for one in os.listdir("/proc") if one.isdigit()))}
-    attempts = {
+    attempts: dict[str, Callable[[], object]] = {
         "network": lambda: socket.socket(socket.AF_INET),
         "unix": lambda: socket.socket(socket.AF_UNIX),
         "pair of other kind": lambda: socket.socketpair(socket.AF_INET, socket.SOCK_STREAM),
