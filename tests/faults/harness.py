@@ -65,6 +65,8 @@ def start(
     module: str, *words: str, environment: dict[str, str] | None = None, talking: bool = False
 ) -> subprocess.Popen[str]:
     """Return a process of this interpreter whose output can be read."""
+    # A daemon reads every certificate of the machine as it starts, for TLS that these processes do not use.
+    environment = (environment or dict(os.environ)) | {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
     return subprocess.Popen(
         [sys.executable, "-m", module, *words],
         cwd=ROOT,

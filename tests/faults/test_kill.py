@@ -15,5 +15,5 @@ def test_killed_writers_lose_no_acknowledged_row(tmp_path: Path) -> None:
 
 
 def test_killed_daemons_go_on_and_evaluate_nothing_twice(tmp_path: Path) -> None:
-    result = kill_daemons(tmp_path, 3)
+    result = kill_daemons(tmp_path, 2)
     assert (result.state, result.repeated, result.problems) == ("finished", 0, ())

@@ -67,17 +67,6 @@ OPENAI: Mapping[str, type[LLMError]] = {
 subclass, is about the key.
 """
 
-OPENAI_ELSEWHERE = frozenset(
-    {
-        "InvalidWebhookSignatureError",
-        "WebSocketConnectionClosedError",
-        "WebSocketQueueFullError",
-        "_AmbiguousModuleClientUsageError",
-    }
-)
-"""Classes of the SDK's exceptions that acceld's requests can not raise: webhooks, web sockets, the module-level client.
-"""
-
 ANTHROPIC: Mapping[str, type[LLMError]] = {
     "APIStatusError": LLMBadRequest,
     "APITimeoutError": LLMTimedOut,
@@ -92,8 +81,6 @@ ANTHROPIC: Mapping[str, type[LLMError]] = {
     "RetryableError": LLMUnavailable,
     "AnthropicError": LLMRefused,
 }
-
-ANTHROPIC_ELSEWHERE = frozenset({"APIWebhookValidationError"})
 
 STATUS: Mapping[int, type[LLMError]] = {
     401: LLMRefused,

@@ -5,6 +5,7 @@ import mmap
 import os
 import signal
 import time
+from collections.abc import Callable
 
 
 def echo(request: bytes, reply: int) -> None:
@@ -122,3 +123,27 @@ def descriptors(request: bytes, reply: int) -> None:
 
 def environment(request: bytes, reply: int) -> None:
     os.write(reply, repr(dict(os.environ)).encode())
+
+
+def look_around(request: bytes, reply: int) -> None:
+    """List, in the wide jail, the things that can be reached beyond the given ones."""
+    import json
+    import socket
+
+    reported: dict[str, str] = {"processes": str(sorted(int(one) for one in os.listdir("/proc") if one.isdigit()))}
+    attempts: dict[str, Callable[[], object]] = {
+        "network": lambda: socket.socket(socket.AF_INET),
+        "unix": lambda: socket.socket(socket.AF_UNIX),
+        "pair of other kind": lambda: socket.socketpair(socket.AF_INET, socket.SOCK_STREAM),
+        "home": lambda: os.listdir("/root"),
+        "kernel": lambda: open("/proc/sys/kernel/core_pattern", "w").close(),
+        "signal": lambda: os.kill(int(request), signal.SIGUSR1),
+        "passwd": lambda: open("/etc/passwd", "w").close(),
+        "device": lambda: os.open("/dev/mem", os.O_RDONLY),
+    }
+    for name, attempt in attempts.items():
+        try:
+            reported[name] = f"open: {attempt()}"
+        except OSError as error:
+            reported[name] = f"refused: {error.strerror}"
+    os.write(reply, json.dumps(reported).encode())

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -131,32 +130,8 @@ async def test_the_wide_jail_gives_a_compiler_all_but_memfd_and_the_strict_one_r
     assert set(wide) == {"memfd_create"}, wide
 
 
-def look_around(request: bytes, reply: int) -> None:
-    """List, in the wide jail, the things that can be reached beyond the given ones."""
-    import signal
-    import socket
-
-    reported: dict[str, str] = {"processes": str(sorted(int(one) for one in os.listdir("/proc") if one.isdigit()))}
-    attempts: dict[str, Callable[[], object]] = {
-        "network": lambda: socket.socket(socket.AF_INET),
-        "unix": lambda: socket.socket(socket.AF_UNIX),
-        "pair of other kind": lambda: socket.socketpair(socket.AF_INET, socket.SOCK_STREAM),
-        "home": lambda: os.listdir("/root"),
-        "kernel": lambda: open("/proc/sys/kernel/core_pattern", "w").close(),
-        "signal": lambda: os.kill(int(request), signal.SIGUSR1),
-        "passwd": lambda: open("/etc/passwd", "w").close(),
-        "device": lambda: os.open("/dev/mem", os.O_RDONLY),
-    }
-    for name, attempt in attempts.items():
-        try:
-            reported[name] = f"open: {attempt()}"
-        except OSError as error:
-            reported[name] = f"refused: {error.strerror}"
-    os.write(reply, json.dumps(reported).encode())
-
-
 async def test_the_wide_jail_reaches_nothing_outside_of_its_own_tree(namespaces: str) -> None:
-    tasks = {"look": "tests.acceld.devices.neuron.test_compile_jails:look_around"}
+    tasks = {"look": "tests.acceld.evaluate.hostile:look_around"}
     zygote = Zygote(tasks, level=Level.L3, cgroup_folder=namespaces)
     await zygote.start()
     try:
@@ -175,7 +150,7 @@ async def test_the_wide_jail_reaches_nothing_outside_of_its_own_tree(namespaces:
 async def test_a_wide_jail_without_namespaces_or_a_watched_tree_is_not_entered(
     level: Level, processes: int, namespaces: str
 ) -> None:
-    zygote = Zygote({"look": "tests.acceld.devices.neuron.test_compile_jails:look_around"}, level=level)
+    zygote = Zygote({"look": "tests.acceld.evaluate.hostile:look_around"}, level=level)
     await zygote.start()
     try:
         with pytest.raises(SandboxError, match="wide jail needs"):

@@ -113,7 +113,7 @@ def test_tensors_are_paired_by_name_then_order_then_size(
         neff.pair(wanted, reported, "outputs")
 
 
-@pytest.mark.parametrize("noise", ["warnings", "stderr", "warnings stderr"])
+@pytest.mark.parametrize("noise", ["warnings", "stderr"])
 async def test_tools_that_warn_or_speak_on_stderr_are_understood(noise: str, tmp_path: Path) -> None:
     devices = await read_devices(
         tool(tmp_path, "neuron-ls"), {"ACCELD_STANDIN": "1", "STANDIN_NOISE": noise, "PATH": ""}
