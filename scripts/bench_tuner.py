@@ -6,9 +6,9 @@ python scripts/bench_tuner.py [--cpu-s 60 | --timed 40,100] [--seeds 2] [--chip 
 python scripts/bench_tuner.py --leave-out each --timed 100 --strategies promise [--api nki] [--only silu]
 
 With ``--timed`` a search ends after so many timed kernels, and the table has the speed-up after each of the numbers.
-``--leave-out`` repeats each search without a rule, and prints a row for each rule. A rule of which no rewrite was made
-is not left out, because the search without the rule would be the same. The searches of one workload share what is known
-of a kernel, so with ``--leave-out`` their processor times mean nothing.
+``--leave-out`` repeats each search without a rule or without a part of the tuner (:data:`PARTS`), and prints a row for
+each. A rule of which no rewrite was made is not left out, because the search without the rule would be the same. The
+searches of one workload share what is known of a kernel, so with ``--leave-out`` their processor times mean nothing.
 
 Rules, jails and the simulator are real. No kernel runs on data. Time is processor time of this process and of
 the jailed jobs, so that other work on the machine counts for little. ``beam`` is not a strategy of acceld: it
@@ -29,6 +29,7 @@ from functools import cache
 from pathlib import Path
 from time import monotonic, process_time
 from typing import Any
+from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the scripts' own modules
 
@@ -41,6 +42,7 @@ from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Kernel, Profile
 from acceld.nki.source.launches import launch_of
 from acceld.proposers.rules import proposer
+from acceld.proposers.rules import tuner as searched
 from acceld.proposers.rules.proposer import found_again, moves
 from acceld.proposers.rules.tuner import STRATEGIES, Move, TimedProgram, Tuned, Tuner
 from acceld.workloads import Workload
@@ -70,6 +72,32 @@ async def beam(tuner: Tuner, root: Tuned) -> None:
         await tuner.time(tries)
 
 
+def _fastest_open(tuner: Tuner, rank: Callable[[Tuned], Any]) -> list[Tuned]:
+    """Return the fastest kernels with untried moves, whatever rules made them."""
+    return sorted((one for one in tuner.seen.values() if one.is_open and not one.waits), key=rank)[:16]
+
+
+async def _by_rule(tuner: Tuner, saved: Mapping[str, Sequence[float]], *rest: Any) -> list[tuple[Tuned, int]]:
+    """Choose moves without what each step saved on other kernels."""
+    return await _PROMISING(tuner, {name: each for name, each in saved.items() if name.isidentifier()}, *rest)
+
+
+_PROMISING = searched._promising
+PROFILES = "look at profiles"
+PARTS: Mapping[str, Mapping[str, Any]] = {
+    "make all gains at once": {"_lacking": lambda one, gains: []},
+    "try moves of earlier kernels": {"_hidden": lambda one, own: []},
+    "rank by the busiest engine": {"_reach": searched._rank},
+    "at most two moves of a kernel": {"_OF_ONE": 8},
+    "expect less of a rule's next move": {"_AGAIN": 1.0},
+    "learn what a rule saves": {"_TRUST": 1e9},
+    "learn what a step saves": {"_promising": _by_rule},
+    "count losses": {"_WORST": 0.0},
+    "extend only one of two ties": {"_TIE": -1.0},
+    "one kernel for each set of rules": {"_front": _fastest_open},
+    PROFILES: {},
+}
+"""Parts of the strategy ``promise``: what it does, and what stands in its place when the part is left out."""
 COMPARED: Mapping[str, Callable[[Tuner, Tuned], Awaitable[None]]] = {**STRATEGIES, "beam": beam}
 
 
@@ -92,7 +120,7 @@ class Tried:
     after_us: tuple[float, ...] = ()
     """Latency of the fastest kernel after each number of timed kernels that ``--timed`` gives."""
     without: str = ""
-    """The rule that was left out."""
+    """The rule, or the part of the tuner, that was left out."""
     made: tuple[str, ...] = ()
     """Rules of which the search made a rewrite."""
 
@@ -107,15 +135,16 @@ class Known:
     """Hold the timed kernels and the moves of kernels that the searches of one workload share."""
 
     timed: dict[str, TimedProgram | None] = field(default_factory=dict)
-    moves: dict[tuple[str, str], list[Move]] = field(default_factory=dict)
+    moves: dict[tuple[str, str, bool], list[Move]] = field(default_factory=dict)
 
-    def of(self, text: str, only: str, find: Callable[[], list[Move]]) -> list[Move]:
+    def of(self, text: str, only: str, profiled: bool, find: Callable[[], list[Move]]) -> list[Move]:
         """Return the moves of a kernel, which are computed once unless too many kernels are known."""
         if len(self.moves) >= _MOST_KNOWN:
             self.moves.clear()
-        if (text, only) not in self.moves:
-            self.moves[text, only] = [replace(move, apply=cache(move.apply)) for move in find()]
-        return self.moves[text, only]
+        key = text, only, profiled
+        if key not in self.moves:
+            self.moves[key] = [replace(move, apply=cache(move.apply)) for move in find()]
+        return self.moves[key]
 
 
 class Meter:
@@ -158,7 +187,7 @@ async def tried(
     """Tune one kernel by the strategy ``name``, and return the result.
 
     The search ends after ``limit_s`` processor seconds; if ``counts`` are given, after the greatest of these numbers of
-    timed kernels. The rule ``without`` is left out. ``known`` is what earlier searches of the workload found out.
+    timed kernels. The rule or part ``without`` is left out. ``known`` is what earlier searches of the workload found out.
     """
     tensors = [argument if argument.value is None else None for argument in found.arguments]
     launch = launch_of(kernel, found.kernel_facts, tuple(one.dtype if one else "" for one in tensors))
@@ -196,17 +225,20 @@ async def tried(
         return replace(move, apply=apply)
 
     def find(text: str, profile: Profile | None = None, *, only: str = "") -> list[Move]:
+        profile = None if without == PROFILES else profile
+
         def search() -> list[Move]:
             return moves(text, launch, profile, only=only)
 
-        found = search() if known is None else known.of(text, only, search)
+        found = search() if known is None else known.of(text, only, profile is not None, search)
         return [noted(move) for move in found if move.rule != without]
 
     tuner = Tuner(clock, find, limit=max(counts, default=_MANY), seed=seed, again=found_again(find))
     root = await tuner.root(kernel.text)
     if root is None:
         raise SystemExit(f"{found.name}: the kernel to start from is not a legal program")
-    await COMPARED[name](tuner, root)
+    with patch.dict(vars(searched), PARTS.get(without, {})):
+        await COMPARED[name](tuner, root)
     best, spent_s = tuner.fastest(1)[0], meter.cpu_s - began_s
     return Tried(
         found.name,
@@ -255,10 +287,11 @@ async def every(arguments: argparse.Namespace) -> list[Tried]:
                         return one
 
                     whole = await search("")
-                    wanted = whole.made if arguments.leave_out == "each" else arguments.leave_out.split(",")
-                    for rule in wanted if arguments.leave_out else ():
-                        if rule in whole.made:
-                            await search(rule)
+                    each = (*whole.made, *PARTS)
+                    wanted = each if arguments.leave_out == "each" else arguments.leave_out.split(",")
+                    for without in wanted if arguments.leave_out else ():
+                        if without in each:
+                            await search(without)
     return results
 
 
@@ -293,12 +326,12 @@ def table(results: list[Tried]) -> str:
 
 
 def left_out(results: list[Tried]) -> str:
-    """Return the speed-ups without each rule, as a table with a row for each rule and a column for each workload.
+    """Return the speed-ups without each rule and each part, as a table with a column for each workload.
 
     A dash means that the search made no rewrite of the rule.
     """
     names = list(dict.fromkeys(one.workload for one in results))
-    rules = sorted({rule for one in results if not one.without for rule in one.made})
+    rules = sorted({one.without for one in results if one.without}, key=lambda name: (name in PARTS, name))
     lines = [" | ".join(("| left out", *names, "searches that end slower |")), "|---" * (len(names) + 2) + "|"]
     whole = {name: _reached(results, name, "") for name in names}
     lines.append(" | ".join(("| nothing", *(f"{whole[name]:.3f}x" for name in names), " |")))
@@ -306,7 +339,7 @@ def left_out(results: list[Tried]) -> str:
         found = {name: _reached(results, name, rule) for name in names}
         cells = [f"{found[name]:.3f}x" if found[name] else "-" for name in names]
         slower = sum(0.0 < found[name] < whole[name] * (1 - _SLOWER) for name in names)
-        lines.append(" | ".join((f"| `{rule}`", *cells, f"{slower} |")))
+        lines.append(" | ".join((f"| {rule if rule in PARTS else f'`{rule}`'}", *cells, f"{slower} |")))
     return "\n".join(lines)
 
 
@@ -335,7 +368,7 @@ def main() -> None:
     parser.add_argument("--only", default=EASY)
     parser.add_argument("--strategies", default=",".join(COMPARED))
     parser.add_argument("--timed", type=_numbers, default=(), help="numbers of timed kernels, instead of --cpu-s")
-    parser.add_argument("--leave-out", default="", help="rules to leave out one at a time, or `each`")
+    parser.add_argument("--leave-out", default="", help="rules and parts to leave out one at a time, or `each`")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.leave_out and not arguments.timed:
