@@ -1,18 +1,16 @@
-"""Compare strategies of the tuner (which searches sequences of rewrites) at equal processor time, and measure
-the cost of timing a kernel.
+"""Measure what the tuner (which searches sequences of rewrites) reaches, what its parts and the rules add to that, and
+what it costs to time a kernel.
 
-python scripts/bench_tuner.py [--cpu-s 60 | --timed 40,100] [--seeds 2] [--chip trn2] [--api nki] [--roots FOLDER]
-[--only silu] [--json]
-python scripts/bench_tuner.py --leave-out each --timed 100 --strategies promise [--api nki] [--only silu]
+python scripts/bench_tuner.py [--cpu-s 60 | --timed 40,100] [--chip trn2] [--api nki] [--roots FOLDER] [--only silu] [--json]
+python scripts/bench_tuner.py --leave-out each --timed 100 [--api nki] [--roots FOLDER] [--only silu]
 
 With ``--timed`` a search ends after so many timed kernels, and the table has the speed-up after each of the numbers.
 ``--leave-out`` repeats each search without a rule or without a part of the tuner (:data:`PARTS`), and prints a row for
 each. A rule of which no rewrite was made is not left out, because the search without the rule would be the same. The
 searches of one workload share what is known of a kernel, so with ``--leave-out`` their processor times mean nothing.
 
-Rules, jails and the simulator are real. No kernel runs on data. Time is processor time of this process and of
-the jailed jobs, so that other work on the machine counts for little. ``beam`` is not a strategy of acceld: it
-lost this comparison, and is here so that the comparison can be repeated.
+Rules, jails and the simulator are real. No kernel runs on data. A search draws nothing at random, so it needs no seed.
+Time is processor time of this process and of the jailed jobs, so that other work on the machine counts for little.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ import gc
 import json
 import math
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -44,7 +42,7 @@ from acceld.nki.source.launches import launch_of
 from acceld.proposers.rules import proposer
 from acceld.proposers.rules import tuner as searched
 from acceld.proposers.rules.proposer import found_again, moves
-from acceld.proposers.rules.tuner import STRATEGIES, Move, TimedProgram, Tuned, Tuner
+from acceld.proposers.rules.tuner import Move, TimedProgram, Tuned, Tuner, promise
 from acceld.workloads import Workload
 from scripts.starting_points import simulated, starting_points
 
@@ -55,21 +53,6 @@ _SLOWER = 0.002
 """Least loss, as a share of the speed-up, for which a search counts as slower."""
 _MOST_KNOWN = 128
 """Most kernels whose moves are kept. The moves of a kernel hold its syntax tree."""
-
-
-async def beam(tuner: Tuner, root: Tuned) -> None:
-    """Tune a kernel by beam search: in each round, try the most promising untried moves of a few kernels, the fastest
-    that have any.
-    """
-    while tuner.left > 0:
-        front = [one for one in tuner.fastest() if one.is_open][:4]
-        if not front:
-            return
-        tries = []
-        for one in front:
-            left = [place for place in range(len(await tuner.moves(one))) if place not in one.tried]
-            tries += [(one, place) for place in left[:6]]
-        await tuner.time(tries)
 
 
 def _fastest_open(tuner: Tuner, rank: Callable[[Tuned], Any]) -> list[Tuned]:
@@ -98,16 +81,13 @@ PARTS: Mapping[str, Mapping[str, Any]] = {
     PROFILES: {},
 }
 """Parts of the strategy ``promise``: what it does, and what stands in its place when the part is left out."""
-COMPARED: Mapping[str, Callable[[Tuner, Tuned], Awaitable[None]]] = {**STRATEGIES, "beam": beam}
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Result of tuning one kernel by one strategy with one seed."""
+    """Result of tuning one kernel."""
 
     workload: str
-    strategy: str
-    seed: int
     timed: int
     """Number of timed kernels, including the kernels that broke a rule of the chip."""
     cpu_s: float
@@ -176,22 +156,20 @@ async def tried(
     found: Workload,
     kernel: Kernel,
     chip: str,
-    name: str,
-    seed: int,
     limit_s: float,
     *,
     counts: Sequence[int] = (),
     without: str = "",
     known: Known | None = None,
 ) -> Tried:
-    """Tune one kernel by the strategy ``name``, and return the result.
+    """Tune one kernel, and return the result.
 
     The search ends after ``limit_s`` processor seconds; if ``counts`` are given, after the greatest of these numbers of
     timed kernels. The rule or part ``without`` is left out. ``known`` is what earlier searches of the workload found out.
     """
     tensors = [argument if argument.value is None else None for argument in found.arguments]
     launch = launch_of(kernel, found.kernel_facts, tuple(one.dtype if one else "" for one in tensors))
-    proposer.readings.cache_clear()  # drop what the strategy before this one cached for the same kernels
+    proposer.readings.cache_clear()  # drop what the search before this one cached for the same kernels
     began_s, start_s, instructions = meter.cpu_s, monotonic(), 0.0
     latencies_us: list[float] = []
     made = set[str]()
@@ -233,17 +211,15 @@ async def tried(
         found = search() if known is None else known.of(text, only, profile is not None, search)
         return [noted(move) for move in found if move.rule != without]
 
-    tuner = Tuner(clock, find, limit=max(counts, default=_MANY), seed=seed, again=found_again(find))
+    tuner = Tuner(clock, find, limit=max(counts, default=_MANY), again=found_again(find))
     root = await tuner.root(kernel.text)
     if root is None:
         raise SystemExit(f"{found.name}: the kernel to start from is not a legal program")
     with patch.dict(vars(searched), PARTS.get(without, {})):
-        await COMPARED[name](tuner, root)
+        await promise(tuner, root)
     best, spent_s = tuner.fastest(1)[0], meter.cpu_s - began_s
     return Tried(
         found.name,
-        name,
-        seed,
         tuner.timed,
         spent_s,
         monotonic() - start_s,
@@ -258,40 +234,33 @@ async def tried(
 
 
 async def every(arguments: argparse.Namespace) -> list[Tried]:
-    """Try every strategy on every kernel, one after another."""
+    """Tune every kernel, one after another, and again without each rule and part that is left out."""
     results = []
     meter = Meter()
     setattr(Zygote, "run", lambda zygote, *given, **named: meter.run(zygote, *given, **named))  # noqa: B010  mypy forbids =
     async with simulated() as (evaluator, _):
         for found, root in starting_points(arguments.only.split(","), arguments.roots, arguments.api):
-            for seed in range(arguments.seeds):
-                for strategy in arguments.strategies.split(","):
-                    known = Known() if arguments.leave_out else None
-
-                    async def search(without: str, strategy: str = strategy, seed: int = seed) -> Tried:
-                        one = await tried(
-                            meter,
-                            evaluator,
-                            found,  # noqa: B023  # the search ends before the next workload
-                            root,  # noqa: B023
-                            arguments.chip,
-                            strategy,
-                            seed,
-                            arguments.cpu_s,
-                            counts=arguments.timed,
-                            without=without,
-                            known=known,  # noqa: B023
-                        )
-                        results.append(one)
-                        print(_line(one), file=sys.stderr, flush=True)
-                        return one
-
-                    whole = await search("")
-                    each = (*whole.made, *PARTS)
-                    wanted = each if arguments.leave_out == "each" else arguments.leave_out.split(",")
-                    for without in wanted if arguments.leave_out else ():
-                        if without in each:
-                            await search(without)
+            known = Known() if arguments.leave_out else None
+            wanted = [""]
+            while wanted:
+                without = wanted.pop(0)
+                one = await tried(
+                    meter,
+                    evaluator,
+                    found,
+                    root,
+                    arguments.chip,
+                    arguments.cpu_s,
+                    counts=arguments.timed,
+                    without=without,
+                    known=known,
+                )
+                results.append(one)
+                print(_line(one), file=sys.stderr, flush=True)
+                if arguments.leave_out and not without:
+                    each = (*one.made, *PARTS)
+                    asked = each if arguments.leave_out == "each" else arguments.leave_out.split(",")
+                    wanted = [name for name in asked if name in each]
     return results
 
 
@@ -301,28 +270,20 @@ def _line(one: Tried) -> str:
     if one.after_us:
         reached = ", ".join(f"{one.before_us / us:.3f}x" for us in one.after_us)
         without = f" without {one.without}" if one.without else ""
-        return f"{one.workload:24} {one.strategy:7} seed {one.seed}{without}: {reached}, {one.cpu_s:.0f} s: {won}"
+        return f"{one.workload:24}{without}: {reached}, {one.cpu_s:.0f} s: {won}"
     return (
-        f"{one.workload:24} {one.strategy:7} seed {one.seed}: {one.speedup:.3f}x, {one.timed} timed in {one.cpu_s:.0f} s, "
+        f"{one.workload:24}: {one.speedup:.3f}x, {one.timed} timed in {one.cpu_s:.0f} s, "
         f"{per_minute:.0f} a minute of one core, {60.0 * one.timed / one.wall_s:.0f} a minute, up to {one.instructions:.0f} instructions: {won}"
     )
 
 
 def table(results: list[Tried]) -> str:
-    """Return speed-ups by strategy: the mean over seeds for each kernel, and their geometric mean."""
-    strategies = list(dict.fromkeys(one.strategy for one in results))
-    lines = [
-        " | ".join(("| workload", *strategies, "timed a minute of one core |")),
-        "|---" * (len(strategies) + 2) + "|",
-    ]
-    for name in dict.fromkeys(one.workload for one in results):
-        mine = [one for one in results if one.workload == name]
-        cells = [f"{_mean([one.speedup for one in mine if one.strategy == strategy]):.3f}x" for strategy in strategies]
+    """Return the speed-up of each kernel, and their geometric mean."""
+    lines = ["| workload | speed-up | timed a minute of one core |", "|---|---|---|"]
+    for name, mine in [*((one.workload, [one]) for one in results), ("all", results)]:
         rate = 60.0 * sum(one.timed for one in mine) / sum(one.cpu_s for one in mine)
-        lines.append(" | ".join((f"| {name}", *cells, f"{rate:.0f} |")))
-    means = [f"{_mean([one.speedup for one in results if one.strategy == strategy]):.3f}x" for strategy in strategies]
-    rate = 60.0 * sum(one.timed for one in results) / sum(one.cpu_s for one in results)
-    return "\n".join((*lines, " | ".join(("| all", *means, f"{rate:.0f} |"))))
+        lines.append(f"| {name} | {_mean([one.speedup for one in mine]):.3f}x | {rate:.0f} |")
+    return "\n".join(lines)
 
 
 def left_out(results: list[Tried]) -> str:
@@ -330,23 +291,17 @@ def left_out(results: list[Tried]) -> str:
 
     A dash means that the search made no rewrite of the rule.
     """
+    reached = {(one.workload, one.without): one.speedup for one in results}
     names = list(dict.fromkeys(one.workload for one in results))
     rules = sorted({one.without for one in results if one.without}, key=lambda name: (name in PARTS, name))
     lines = [" | ".join(("| left out", *names, "searches that end slower |")), "|---" * (len(names) + 2) + "|"]
-    whole = {name: _reached(results, name, "") for name in names}
-    lines.append(" | ".join(("| nothing", *(f"{whole[name]:.3f}x" for name in names), " |")))
+    lines.append(" | ".join(("| nothing", *(f"{reached[name, '']:.3f}x" for name in names), " |")))
     for rule in rules:
-        found = {name: _reached(results, name, rule) for name in names}
-        cells = [f"{found[name]:.3f}x" if found[name] else "-" for name in names]
-        slower = sum(0.0 < found[name] < whole[name] * (1 - _SLOWER) for name in names)
+        found = {name: reached.get((name, rule)) for name in names}
+        cells = [f"{one:.3f}x" if one else "-" for one in found.values()]
+        slower = sum(one is not None and one < reached[name, ""] * (1 - _SLOWER) for name, one in found.items())
         lines.append(" | ".join((f"| {rule if rule in PARTS else f'`{rule}`'}", *cells, f"{slower} |")))
     return "\n".join(lines)
-
-
-def _reached(results: list[Tried], name: str, without: str) -> float:
-    """Return the mean speed-up of a workload without a rule; 0 if there is no such search."""
-    found = [one.speedup for one in results if (one.workload, one.without) == (name, without)]
-    return _mean(found) if found else 0.0
 
 
 def _mean(values: list[float]) -> float:
@@ -360,13 +315,11 @@ def _numbers(text: str) -> tuple[int, ...]:
 def main() -> None:
     """Run the tuner on the chosen workloads, and print its figures as a table or as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cpu-s", type=float, default=60.0, help="processor time of each strategy, kernel and seed")
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--cpu-s", type=float, default=60.0, help="processor time of each search")
     parser.add_argument("--chip", default="trn2")
     parser.add_argument("--api", default="nki_legacy", choices=("nki_legacy", "nki"))
     parser.add_argument("--roots", help="folder of kernels to start from; default: the workloads' baselines")
     parser.add_argument("--only", default=EASY)
-    parser.add_argument("--strategies", default=",".join(COMPARED))
     parser.add_argument("--timed", type=_numbers, default=(), help="numbers of timed kernels, instead of --cpu-s")
     parser.add_argument("--leave-out", default="", help="rules and parts to leave out one at a time, or `each`")
     parser.add_argument("--json", action="store_true")
