@@ -452,7 +452,7 @@ class Insight:
 
 
 KnowledgeLevel = Literal["none", "calls", "full"]
-StrategyName = Literal["beam", "best_of_n", "reflexion", "random", "tune", "evolve"]
+StrategyName = Literal["beam", "best_of_n", "reflexion", "random", "tune"]
 MemoryPolicy = Literal["off", "fifo", "random", "value"]
 
 
@@ -486,8 +486,7 @@ class SearchParameters:
         "beam",
         "how the parents of an iteration are chosen: beam (the fastest candidates), best_of_n (always the baseline), "
         "reflexion (the last candidate that passed), random (as beam, but plans are drawn at random), tune (as beam, but "
-        "plans are sequences of rewrites with the lowest simulated latency), evolve (as tune, but sequences are drawn at "
-        "random and joined)",
+        "plans are sequences of rewrites with the lowest simulated latency)",
     )
     seed: int = _option(0, "seed of the search's draws; with rules, a run with the same seed makes the same decisions")
     target_percent: float | None = _option(

@@ -131,7 +131,7 @@ async def run(
         spec = RunSpec(found.name, chip=arguments.chip, proposer=kind, search=parameters, root=root)
         record = await store.change(create_run, spec)
         clock = partial(_timed, evaluator, found, arguments.chip)
-        tuned = partial(TunedRules, clock, "promise")
+        tuned = partial(TunedRules, clock)
         models = ScriptedModels(answers)
         both = BothProposer(models, tuned(limit=arguments.timed, most=1))
         proposers: dict[str, Proposer] = {"rules": tuned(limit=arguments.timed), "llm": models, "both": both}

@@ -1,18 +1,16 @@
-"""Compare strategies of the tuner (which searches sequences of rewrites) at equal processor time, and measure
-the cost of timing a kernel.
+"""Measure what the tuner (which searches sequences of rewrites) reaches, what its parts and the rules add to that, and
+what it costs to time a kernel.
 
-python scripts/bench_tuner.py [--cpu-s 60 | --timed 40,100] [--seeds 2] [--chip trn2] [--api nki] [--roots FOLDER]
-[--only silu] [--json]
-python scripts/bench_tuner.py --leave-out each --timed 100 --strategies promise [--api nki] [--only silu]
+python scripts/bench_tuner.py [--cpu-s 60 | --timed 40,100] [--chip trn2] [--api nki] [--roots FOLDER] [--only silu] [--json]
+python scripts/bench_tuner.py --leave-out each --timed 100 [--api nki] [--roots FOLDER] [--only silu]
 
 With ``--timed`` a search ends after so many timed kernels, and the table has the speed-up after each of the numbers.
-``--leave-out`` repeats each search without a rule, and prints a row for each rule. A rule of which no rewrite was made
-is not left out, because the search without the rule would be the same. The searches of one workload share what is known
-of a kernel, so with ``--leave-out`` their processor times mean nothing.
+``--leave-out`` repeats each search without a rule or without a part of the tuner (:data:`PARTS`), and prints a row for
+each. A rule of which no rewrite was made is not left out, because the search without the rule would be the same. The
+searches of one workload share what is known of a kernel, so with ``--leave-out`` their processor times mean nothing.
 
-Rules, jails and the simulator are real. No kernel runs on data. Time is processor time of this process and of
-the jailed jobs, so that other work on the machine counts for little. ``beam`` is not a strategy of acceld: it
-lost this comparison, and is here so that the comparison can be repeated.
+Rules, jails and the simulator are real. No kernel runs on data. A search draws nothing at random, so it needs no seed.
+Time is processor time of this process and of the jailed jobs, so that other work on the machine counts for little.
 """
 
 from __future__ import annotations
@@ -23,12 +21,13 @@ import gc
 import json
 import math
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from time import monotonic, process_time
 from typing import Any
+from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the scripts' own modules
 
@@ -41,8 +40,9 @@ from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Kernel, Profile
 from acceld.nki.source.launches import launch_of
 from acceld.proposers.rules import proposer
+from acceld.proposers.rules import tuner as searched
 from acceld.proposers.rules.proposer import found_again, moves
-from acceld.proposers.rules.tuner import STRATEGIES, Move, TimedProgram, Tuned, Tuner
+from acceld.proposers.rules.tuner import Move, TimedProgram, Tuned, Tuner, promise
 from acceld.workloads import Workload
 from scripts.starting_points import simulated, starting_points
 
@@ -55,31 +55,39 @@ _MOST_KNOWN = 128
 """Most kernels whose moves are kept. The moves of a kernel hold its syntax tree."""
 
 
-async def beam(tuner: Tuner, root: Tuned) -> None:
-    """Tune a kernel by beam search: in each round, try the most promising untried moves of a few kernels, the fastest
-    that have any.
-    """
-    while tuner.left > 0:
-        front = [one for one in tuner.fastest() if one.is_open][:4]
-        if not front:
-            return
-        tries = []
-        for one in front:
-            left = [place for place in range(len(await tuner.moves(one))) if place not in one.tried]
-            tries += [(one, place) for place in left[:6]]
-        await tuner.time(tries)
+def _fastest_open(tuner: Tuner, rank: Callable[[Tuned], Any]) -> list[Tuned]:
+    """Return the fastest kernels with untried moves, whatever rules made them."""
+    return sorted((one for one in tuner.seen.values() if one.is_open and not one.waits), key=rank)[:16]
 
 
-COMPARED: Mapping[str, Callable[[Tuner, Tuned], Awaitable[None]]] = {**STRATEGIES, "beam": beam}
+async def _by_rule(tuner: Tuner, saved: Mapping[str, Sequence[float]], *rest: Any) -> list[tuple[Tuned, int]]:
+    """Choose moves without what each step saved on other kernels."""
+    return await _PROMISING(tuner, {name: each for name, each in saved.items() if name.isidentifier()}, *rest)
+
+
+_PROMISING = searched._promising
+PROFILES = "look at profiles"
+PARTS: Mapping[str, Mapping[str, Any]] = {
+    "make all gains at once": {"_lacking": lambda one, gains: []},
+    "try moves of earlier kernels": {"_hidden": lambda one, own: []},
+    "rank by the busiest engine": {"_reach": searched._rank},
+    "at most two moves of a kernel": {"_OF_ONE": 8},
+    "expect less of a rule's next move": {"_AGAIN": 1.0},
+    "learn what a rule saves": {"_TRUST": 1e9},
+    "learn what a step saves": {"_promising": _by_rule},
+    "count losses": {"_WORST": 0.0},
+    "extend only one of two ties": {"_TIE": -1.0},
+    "one kernel for each set of rules": {"_front": _fastest_open},
+    PROFILES: {},
+}
+"""Parts of the strategy ``promise``: what it does, and what stands in its place when the part is left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Result of tuning one kernel by one strategy with one seed."""
+    """Result of tuning one kernel."""
 
     workload: str
-    strategy: str
-    seed: int
     timed: int
     """Number of timed kernels, including the kernels that broke a rule of the chip."""
     cpu_s: float
@@ -92,7 +100,7 @@ class Tried:
     after_us: tuple[float, ...] = ()
     """Latency of the fastest kernel after each number of timed kernels that ``--timed`` gives."""
     without: str = ""
-    """The rule that was left out."""
+    """The rule, or the part of the tuner, that was left out."""
     made: tuple[str, ...] = ()
     """Rules of which the search made a rewrite."""
 
@@ -107,15 +115,16 @@ class Known:
     """Hold the timed kernels and the moves of kernels that the searches of one workload share."""
 
     timed: dict[str, TimedProgram | None] = field(default_factory=dict)
-    moves: dict[tuple[str, str], list[Move]] = field(default_factory=dict)
+    moves: dict[tuple[str, str, bool], list[Move]] = field(default_factory=dict)
 
-    def of(self, text: str, only: str, find: Callable[[], list[Move]]) -> list[Move]:
+    def of(self, text: str, only: str, profiled: bool, find: Callable[[], list[Move]]) -> list[Move]:
         """Return the moves of a kernel, which are computed once unless too many kernels are known."""
         if len(self.moves) >= _MOST_KNOWN:
             self.moves.clear()
-        if (text, only) not in self.moves:
-            self.moves[text, only] = [replace(move, apply=cache(move.apply)) for move in find()]
-        return self.moves[text, only]
+        key = text, only, profiled
+        if key not in self.moves:
+            self.moves[key] = [replace(move, apply=cache(move.apply)) for move in find()]
+        return self.moves[key]
 
 
 class Meter:
@@ -147,22 +156,20 @@ async def tried(
     found: Workload,
     kernel: Kernel,
     chip: str,
-    name: str,
-    seed: int,
     limit_s: float,
     *,
     counts: Sequence[int] = (),
     without: str = "",
     known: Known | None = None,
 ) -> Tried:
-    """Tune one kernel by the strategy ``name``, and return the result.
+    """Tune one kernel, and return the result.
 
     The search ends after ``limit_s`` processor seconds; if ``counts`` are given, after the greatest of these numbers of
-    timed kernels. The rule ``without`` is left out. ``known`` is what earlier searches of the workload found out.
+    timed kernels. The rule or part ``without`` is left out. ``known`` is what earlier searches of the workload found out.
     """
     tensors = [argument if argument.value is None else None for argument in found.arguments]
     launch = launch_of(kernel, found.kernel_facts, tuple(one.dtype if one else "" for one in tensors))
-    proposer.readings.cache_clear()  # drop what the strategy before this one cached for the same kernels
+    proposer.readings.cache_clear()  # drop what the search before this one cached for the same kernels
     began_s, start_s, instructions = meter.cpu_s, monotonic(), 0.0
     latencies_us: list[float] = []
     made = set[str]()
@@ -196,22 +203,23 @@ async def tried(
         return replace(move, apply=apply)
 
     def find(text: str, profile: Profile | None = None, *, only: str = "") -> list[Move]:
+        profile = None if without == PROFILES else profile
+
         def search() -> list[Move]:
             return moves(text, launch, profile, only=only)
 
-        found = search() if known is None else known.of(text, only, search)
+        found = search() if known is None else known.of(text, only, profile is not None, search)
         return [noted(move) for move in found if move.rule != without]
 
-    tuner = Tuner(clock, find, limit=max(counts, default=_MANY), seed=seed, again=found_again(find))
+    tuner = Tuner(clock, find, limit=max(counts, default=_MANY), again=found_again(find))
     root = await tuner.root(kernel.text)
     if root is None:
         raise SystemExit(f"{found.name}: the kernel to start from is not a legal program")
-    await COMPARED[name](tuner, root)
+    with patch.dict(vars(searched), PARTS.get(without, {})):
+        await promise(tuner, root)
     best, spent_s = tuner.fastest(1)[0], meter.cpu_s - began_s
     return Tried(
         found.name,
-        name,
-        seed,
         tuner.timed,
         spent_s,
         monotonic() - start_s,
@@ -226,39 +234,33 @@ async def tried(
 
 
 async def every(arguments: argparse.Namespace) -> list[Tried]:
-    """Try every strategy on every kernel, one after another."""
+    """Tune every kernel, one after another, and again without each rule and part that is left out."""
     results = []
     meter = Meter()
     setattr(Zygote, "run", lambda zygote, *given, **named: meter.run(zygote, *given, **named))  # noqa: B010  mypy forbids =
     async with simulated() as (evaluator, _):
         for found, root in starting_points(arguments.only.split(","), arguments.roots, arguments.api):
-            for seed in range(arguments.seeds):
-                for strategy in arguments.strategies.split(","):
-                    known = Known() if arguments.leave_out else None
-
-                    async def search(without: str, strategy: str = strategy, seed: int = seed) -> Tried:
-                        one = await tried(
-                            meter,
-                            evaluator,
-                            found,  # noqa: B023  # the search ends before the next workload
-                            root,  # noqa: B023
-                            arguments.chip,
-                            strategy,
-                            seed,
-                            arguments.cpu_s,
-                            counts=arguments.timed,
-                            without=without,
-                            known=known,  # noqa: B023
-                        )
-                        results.append(one)
-                        print(_line(one), file=sys.stderr, flush=True)
-                        return one
-
-                    whole = await search("")
-                    wanted = whole.made if arguments.leave_out == "each" else arguments.leave_out.split(",")
-                    for rule in wanted if arguments.leave_out else ():
-                        if rule in whole.made:
-                            await search(rule)
+            known = Known() if arguments.leave_out else None
+            wanted = [""]
+            while wanted:
+                without = wanted.pop(0)
+                one = await tried(
+                    meter,
+                    evaluator,
+                    found,
+                    root,
+                    arguments.chip,
+                    arguments.cpu_s,
+                    counts=arguments.timed,
+                    without=without,
+                    known=known,
+                )
+                results.append(one)
+                print(_line(one), file=sys.stderr, flush=True)
+                if arguments.leave_out and not without:
+                    each = (*one.made, *PARTS)
+                    asked = each if arguments.leave_out == "each" else arguments.leave_out.split(",")
+                    wanted = [name for name in asked if name in each]
     return results
 
 
@@ -268,52 +270,38 @@ def _line(one: Tried) -> str:
     if one.after_us:
         reached = ", ".join(f"{one.before_us / us:.3f}x" for us in one.after_us)
         without = f" without {one.without}" if one.without else ""
-        return f"{one.workload:24} {one.strategy:7} seed {one.seed}{without}: {reached}, {one.cpu_s:.0f} s: {won}"
+        return f"{one.workload:24}{without}: {reached}, {one.cpu_s:.0f} s: {won}"
     return (
-        f"{one.workload:24} {one.strategy:7} seed {one.seed}: {one.speedup:.3f}x, {one.timed} timed in {one.cpu_s:.0f} s, "
+        f"{one.workload:24}: {one.speedup:.3f}x, {one.timed} timed in {one.cpu_s:.0f} s, "
         f"{per_minute:.0f} a minute of one core, {60.0 * one.timed / one.wall_s:.0f} a minute, up to {one.instructions:.0f} instructions: {won}"
     )
 
 
 def table(results: list[Tried]) -> str:
-    """Return speed-ups by strategy: the mean over seeds for each kernel, and their geometric mean."""
-    strategies = list(dict.fromkeys(one.strategy for one in results))
-    lines = [
-        " | ".join(("| workload", *strategies, "timed a minute of one core |")),
-        "|---" * (len(strategies) + 2) + "|",
-    ]
-    for name in dict.fromkeys(one.workload for one in results):
-        mine = [one for one in results if one.workload == name]
-        cells = [f"{_mean([one.speedup for one in mine if one.strategy == strategy]):.3f}x" for strategy in strategies]
+    """Return the speed-up of each kernel, and their geometric mean."""
+    lines = ["| workload | speed-up | timed a minute of one core |", "|---|---|---|"]
+    for name, mine in [*((one.workload, [one]) for one in results), ("all", results)]:
         rate = 60.0 * sum(one.timed for one in mine) / sum(one.cpu_s for one in mine)
-        lines.append(" | ".join((f"| {name}", *cells, f"{rate:.0f} |")))
-    means = [f"{_mean([one.speedup for one in results if one.strategy == strategy]):.3f}x" for strategy in strategies]
-    rate = 60.0 * sum(one.timed for one in results) / sum(one.cpu_s for one in results)
-    return "\n".join((*lines, " | ".join(("| all", *means, f"{rate:.0f} |"))))
-
-
-def left_out(results: list[Tried]) -> str:
-    """Return the speed-ups without each rule, as a table with a row for each rule and a column for each workload.
-
-    A dash means that the search made no rewrite of the rule.
-    """
-    names = list(dict.fromkeys(one.workload for one in results))
-    rules = sorted({rule for one in results if not one.without for rule in one.made})
-    lines = [" | ".join(("| left out", *names, "searches that end slower |")), "|---" * (len(names) + 2) + "|"]
-    whole = {name: _reached(results, name, "") for name in names}
-    lines.append(" | ".join(("| nothing", *(f"{whole[name]:.3f}x" for name in names), " |")))
-    for rule in rules:
-        found = {name: _reached(results, name, rule) for name in names}
-        cells = [f"{found[name]:.3f}x" if found[name] else "-" for name in names]
-        slower = sum(0.0 < found[name] < whole[name] * (1 - _SLOWER) for name in names)
-        lines.append(" | ".join((f"| `{rule}`", *cells, f"{slower} |")))
+        lines.append(f"| {name} | {_mean([one.speedup for one in mine]):.3f}x | {rate:.0f} |")
     return "\n".join(lines)
 
 
-def _reached(results: list[Tried], name: str, without: str) -> float:
-    """Return the mean speed-up of a workload without a rule; 0 if there is no such search."""
-    found = [one.speedup for one in results if (one.workload, one.without) == (name, without)]
-    return _mean(found) if found else 0.0
+def left_out(results: list[Tried]) -> str:
+    """Return the speed-ups without each rule and each part, as a table with a column for each workload.
+
+    A dash means that the search made no rewrite of the rule.
+    """
+    reached = {(one.workload, one.without): one.speedup for one in results}
+    names = list(dict.fromkeys(one.workload for one in results))
+    rules = sorted({one.without for one in results if one.without}, key=lambda name: (name in PARTS, name))
+    lines = [" | ".join(("| left out", *names, "searches that end slower |")), "|---" * (len(names) + 2) + "|"]
+    lines.append(" | ".join(("| nothing", *(f"{reached[name, '']:.3f}x" for name in names), " |")))
+    for rule in rules:
+        found = {name: reached.get((name, rule)) for name in names}
+        cells = [f"{one:.3f}x" if one else "-" for one in found.values()]
+        slower = sum(one is not None and one < reached[name, ""] * (1 - _SLOWER) for name, one in found.items())
+        lines.append(" | ".join((f"| {rule if rule in PARTS else f'`{rule}`'}", *cells, f"{slower} |")))
+    return "\n".join(lines)
 
 
 def _mean(values: list[float]) -> float:
@@ -327,15 +315,13 @@ def _numbers(text: str) -> tuple[int, ...]:
 def main() -> None:
     """Run the tuner on the chosen workloads, and print its figures as a table or as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cpu-s", type=float, default=60.0, help="processor time of each strategy, kernel and seed")
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--cpu-s", type=float, default=60.0, help="processor time of each search")
     parser.add_argument("--chip", default="trn2")
     parser.add_argument("--api", default="nki_legacy", choices=("nki_legacy", "nki"))
     parser.add_argument("--roots", help="folder of kernels to start from; default: the workloads' baselines")
     parser.add_argument("--only", default=EASY)
-    parser.add_argument("--strategies", default=",".join(COMPARED))
     parser.add_argument("--timed", type=_numbers, default=(), help="numbers of timed kernels, instead of --cpu-s")
-    parser.add_argument("--leave-out", default="", help="rules to leave out one at a time, or `each`")
+    parser.add_argument("--leave-out", default="", help="rules and parts to leave out one at a time, or `each`")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.leave_out and not arguments.timed:

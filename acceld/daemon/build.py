@@ -62,8 +62,6 @@ if TYPE_CHECKING:
     from acceld.proposers.llm.proposer import LLMProposer
     from acceld.proposers.rules.proposer import RulesProposer, TunedRules
 
-TUNING = {"tune": "promise", "evolve": "evolve"}
-"""Strategy of the tuner, which times sequences of rewrites, by the search strategy that uses the tuner."""
 TIMED_A_PLAN = 20
 """Number of kernels that a tuner times for each plan of a parent."""
 
@@ -281,7 +279,7 @@ class SearchBuilder:
 
     def _proposer(self, spec: RunSpec, found: Workload, run: int = 0) -> Proposer:
         name, parameters = spec.proposer, spec.search
-        if parameters.strategy in TUNING and (name not in ("rules", "both") or spec.backend != SIMULATOR):
+        if parameters.strategy == "tune" and (name not in ("rules", "both") or spec.backend != SIMULATOR):
             raise UsageError(
                 f"the strategy {parameters.strategy} tunes rewrites by rules on the simulator",
                 hint="--proposer rules or both, --backend simulator, or another --strategy.",
@@ -316,7 +314,7 @@ class SearchBuilder:
         """
         if spec.proposer != "both" or not spec.search.polish or not _is_simulated(spec):
             return None
-        return _tuner(spec, self._callbacks(spec, run), "promise", spec.search.polish)
+        return _tuner(spec, self._callbacks(spec, run), spec.search.polish)
 
     def _callbacks(self, spec: RunSpec, run: int) -> Callbacks:
         return Callbacks(
@@ -441,32 +439,29 @@ def both_proposer(models: Proposer, spec: RunSpec, callbacks: Callbacks) -> Both
     parameters = spec.search
     if spec.backend != SIMULATOR:
         return BothProposer(models, _rules(spec, callbacks))
-    strategy = TUNING.get(parameters.strategy, "promise")
     limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
-    return BothProposer(models, _tuner(spec, callbacks, strategy, limit, most=1))
+    return BothProposer(models, _tuner(spec, callbacks, limit, most=1))
 
 
 def _rules(spec: RunSpec, callbacks: Callbacks) -> RulesProposer:
     from acceld.proposers.rules.proposer import RulesProposer
 
     parameters = spec.search
-    if parameters.strategy in TUNING:
+    if parameters.strategy == "tune":
         limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
-        return _tuner(spec, callbacks, TUNING[parameters.strategy], limit)
+        return _tuner(spec, callbacks, limit)
     return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
 
 
-def _tuner(spec: RunSpec, callbacks: Callbacks, strategy: str, limit: int, *, most: int | None = None) -> TunedRules:
+def _tuner(spec: RunSpec, callbacks: Callbacks, limit: int, *, most: int | None = None) -> TunedRules:
     from acceld.proposers.rules.proposer import TunedRules
 
     parameters = spec.search
     within_s = parameters.time_limit_s
     return TunedRules(
         callbacks.time,
-        strategy,
         limit=limit,
         most=most,
-        seed=parameters.seed,
         within_s=within_s,
         tell=callbacks.tell,
         write_out=callbacks.write_out,

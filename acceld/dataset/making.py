@@ -30,7 +30,7 @@ from acceld.model import Evaluation, Gate, Kernel, Profile, Status
 from acceld.nki.source.launches import Launch
 from acceld.nki.timing.version import model_version
 from acceld.proposers.rules.proposer import moves
-from acceld.proposers.rules.tuner import STRATEGIES, Move, TimedProgram, Tuner
+from acceld.proposers.rules.tuner import Move, TimedProgram, Tuner, promise
 from acceld.workloads import Workload, load_workload
 
 PLAINER = (Pieces(nodes=1, columns=128), Pieces(nodes=1), Pieces(nodes=2), Pieces(nodes=4), Pieces(nodes=8))
@@ -162,7 +162,7 @@ class _Maker:
             return [], [Rejected("not_lowered", lowered.refused[api][:_MESSAGE])]
         family = _Family(self, await asyncio.to_thread(load_workload, folder), seconds)
         for place, text in enumerate((lowered.kernels[api], *lowered.plainer[api])):
-            await family.grow(place, text, one.number)
+            await family.grow(place, text)
             if not family.members:
                 return [], family.rejected
         return family.members, family.rejected
@@ -178,15 +178,15 @@ class _Family:
         self.members: list[Member] = []
         self.rejected: list[Rejected] = []
 
-    async def grow(self, root: int, text: str, seed: int) -> None:
+    async def grow(self, root: int, text: str) -> None:
         """Add a lowered kernel, and kernels that rules make from it. A kernel is added if it is correct and no member
         has the same instructions.
         """
-        tuner = Tuner(self._clock, self._moves, limit=TRIES.get(root, OTHER_TRIES), seed=seed)
+        tuner = Tuner(self._clock, self._moves, limit=TRIES.get(root, OTHER_TRIES))
         first = await tuner.root(text)
         if first is None or first.timed.program_sha256 in self._programs:
             return
-        await STRATEGIES["promise"](tuner, first)
+        await promise(tuner, first)
         for program, one in tuner.seen.items():
             if program not in self._programs:
                 self._programs.add(program)

@@ -3,8 +3,8 @@
 All strategies make about the same number of attempts, so that they can be compared. ``beam`` makes B x N x K attempts
 in each of T iterations (B parents, N plans for each parent, K attempts at each plan; the first iteration has one
 parent, the baseline). ``best_of_n`` makes as many, all from the baseline. ``reflexion`` makes single attempts in turn,
-each from the last candidate that passed. ``random`` is the beam with plans in random order. ``tune`` and ``evolve`` are
-the beam with sequences of rewrites as plans, tuned by latency before their results are checked.
+each from the last candidate that passed. ``random`` is the beam with plans in random order. ``tune`` is the beam
+with sequences of rewrites as plans, tuned by latency before their results are checked.
 """
 
 from __future__ import annotations
@@ -82,7 +82,6 @@ STRATEGIES: Mapping[str, Callable[[SearchParameters], Strategy]] = {
     "reflexion": lambda p: Reflexion(1, 1, 1, p.plans * p.attempts * (1 + p.beam_width * (p.iterations - 1))),
     "random": lambda p: Strategy(p.beam_width, p.plans, p.attempts, p.iterations),
     "tune": lambda p: Strategy(p.beam_width, p.plans * p.attempts, 1, p.iterations),
-    "evolve": lambda p: Strategy(p.beam_width, p.plans * p.attempts, 1, p.iterations),
 }
 
 

@@ -15,7 +15,7 @@ from acceld.errors import RuleRefused
 from acceld.nki.source.building import changed
 from acceld.nki.source.nests import BANK_BYTES, ELEMENT_BYTES, PSUM_BYTES, SBUF_BYTES, all_accesses, first_line, inside
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Access, Loop, Statement, elements
+from acceld.nki.source.syntax import Access, Loop, Statement, elements, walked
 
 
 def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int) -> str:
@@ -100,7 +100,7 @@ def _at_place(kernel: KernelModule, access: Access, sizes: Sequence[str], place:
 
 def _pattern_around(statement: Statement, access: Access) -> ast.Call | None:
     """Return the call of ``.ap()`` whose tile is the node of ``access``; None if the access is no part of such a call."""
-    for one in ast.walk(statement.node):
+    for one in walked(statement.node):
         match one:
             case ast.Call(func=ast.Attribute(value=value, attr="ap")) as call if value is access.node:
                 return call

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.entry import kernel_functions
@@ -73,7 +74,7 @@ def with_shapes_written_out(source: str) -> str:
 
 def _write_shapes(text: SourceText, function: ast.FunctionDef, edits: Edits) -> bool:
     """Write out the shapes in one function's declarations, and return True if there was one to write out."""
-    names, done = _names(function, False), False
+    names, done = _names(function), False
     known: dict[str, tuple[_Definition, ast.Tuple]] = {}
     wanted: list[ast.expr] = []
     for one, _ in _definitions(function.body, False, text):
@@ -131,7 +132,7 @@ class _Function:
     """The names that occur in one function, with the positions where they are bound and used."""
 
     parameters: frozenset[str]
-    is_kernel: bool
+    is_kernel: bool = False
     """True for a kernel, whose arguments are tensors and numbers. Any other function may also get lists."""
     bound: dict[str, list[tuple[Place, ast.stmt | None]]] = field(default_factory=dict)
     """For each name, the places where the name is bound, each with the assignment or loop that binds it; None for any
@@ -151,7 +152,7 @@ def _spell(text: SourceText, function: ast.FunctionDef, edits: Edits, known: set
 
     A name whose value contains another name that can be replaced has to wait for the next round.
     """
-    names = _names(function, is_kernel)
+    names = replace(_names(function), is_kernel=is_kernel)
     fixed = (known - names.parameters) | _sizes(function)
     indices = _indices(names, fixed - names.bound.keys() - names.elsewhere)
     candidates = [
@@ -190,12 +191,18 @@ def _sizes(function: ast.FunctionDef) -> set[str]:
     return sizes & {one.arg for one in function.args.args}
 
 
-def _names(function: ast.FunctionDef, is_kernel: bool) -> _Function:
+@lru_cache(maxsize=4)
+def _names(function: ast.FunctionDef) -> _Function:
+    """Return the names that occur in a function. The last results are kept, because several steps of normalization read
+    the same tree. Callers must not change them.
+    """
     given = function.args
     listed = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
-    found = _Function(frozenset(one.arg for one in listed if one is not None), is_kernel)
+    found = _Function(frozenset(one.arg for one in listed if one is not None))
 
     def walk(node: ast.AST, around: ast.AST, statement: ast.stmt | None) -> None:
+        if node.__class__ is ast.Constant:  # a fast exit, because many nodes are numbers
+            return
         if isinstance(node, _SCOPES):
             found.elsewhere |= {one.id for one in walked(node) if isinstance(one, ast.Name)}
             # a ``global`` statement has its names as strings, not as nodes

@@ -118,10 +118,11 @@ def _fixed(function: ast.FunctionDef) -> set[str]:
     """
     found = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
     for node in walked(function):
-        if isinstance(node, ast.JoinedStr | ast.GeneratorExp):
+        if isinstance(node, ast.Name):
+            if node.id in _BY_NAME:
+                return found | {one.id for one in names_in(function)}
+        elif node.__class__ in (ast.JoinedStr, ast.GeneratorExp):
             found |= {one.id for one in names_in(node)}
-        elif isinstance(node, ast.Name) and node.id in _BY_NAME:
-            return found | {one.id for one in names_in(function)}
     return found
 
 

@@ -267,7 +267,9 @@ class Statement:
     @property
     def results(self) -> tuple[Access, ...]:
         """Return the accesses that the statement writes: its target and its second result, where it has them."""
-        return tuple(access for access in (self.target, self.second) if access is not None)
+        if self.second is not None:
+            return (self.second,) if self.target is None else (self.target, self.second)
+        return () if self.target is None else (self.target,)
 
     def result(self, name: str) -> Access | None:
         """Return the access by which the statement writes the tile or tensor ``name``; None if the statement does not
@@ -435,16 +437,19 @@ def blocks(body: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
             yield from blocks(statement.body)
 
 
+@lru_cache(maxsize=16)
 def is_straight(function: ast.FunctionDef) -> bool:
     """Tell whether a function runs its statements in the order of the source, in one scope: without inner functions,
     assignments inside expressions, jumps, handlers and names of other scopes.
+
+    The last results are kept, because several steps of normalization ask for them.
     """
-    return not any(isinstance(node, _NOT_STRAIGHT) for statement in function.body for node in walked(statement))
+    return not any(node.__class__ in _NOT_STRAIGHT for statement in function.body for node in walked(statement))
 
 
-_NOT_STRAIGHT = (
-    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.NamedExpr, ast.Global, ast.Nonlocal),
-    *(ast.Continue, ast.Break, ast.While, ast.Try, ast.TryStar, ast.With, ast.Delete, ast.Match),
+_NOT_STRAIGHT = frozenset(
+    {ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.NamedExpr, ast.Global, ast.Nonlocal}
+    | {ast.Continue, ast.Break, ast.While, ast.Try, ast.TryStar, ast.With, ast.Delete, ast.Match}
 )
 
 
@@ -459,11 +464,16 @@ def bindings(module: ast.Module) -> Counter[str]:
         if isinstance(node, ast.Name):
             if type(node.ctx) is ast.Store:
                 found[node.id] += 1
+        elif node.__class__ not in _DEFINES:  # a fast exit, because most nodes are parts of calls
+            continue
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found[node.name] += 1
         elif isinstance(node, ast.alias):
             found[(node.asname or node.name).partition(".")[0]] += 1
     return found
+
+
+_DEFINES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.alias})
 
 
 def numbers(module: ast.Module) -> set[str]:

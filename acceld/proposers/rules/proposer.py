@@ -30,13 +30,13 @@ from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, Pro
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.records import Parsed, Place, Rule, Site, Variant, rewrite_name
 from acceld.proposers.rules.tuner import (
-    STRATEGIES,
     Again,
     Move,
     TimedProgram,
     Tuned,
     Tuner,
     anywhere,
+    promise,
     repeated,
     without_idle_steps,
 )
@@ -424,17 +424,15 @@ class TunedRules(RulesProposer):
     def __init__(
         self,
         time: Callable[[Kernel], Awaitable[TimedProgram | None]],
-        strategy: str,
         *,
         limit: int,
         most: int | None = None,
-        seed: int = 0,
         within_s: float | None = None,
         tell: Callable[[Tuning], Awaitable[object]] | None = None,
         write_out: Callable[[Kernel], Awaitable[str]] | None = None,
         now: Callable[[], float] = monotonic,
     ) -> None:
-        """Prepare the proposer. For each parent the tuner times at most ``limit`` kernels, by its ``strategy``.
+        """Prepare the proposer. For each parent the tuner times at most ``limit`` kernels.
 
         ``time`` returns a kernel's simulated latency. A parent gets at most ``most`` plans, all in one iteration; None
         means no limit. ``within_s`` is the time in seconds that the run has left. Tuning one parent takes at most half
@@ -442,7 +440,7 @@ class TunedRules(RulesProposer):
         tuner is. ``write_out`` returns a kernel written out from its trace, or raises RuleRefused.
         """
         super().__init__()
-        self._time, self._strategy, self._limit, self._most, self._seed = time, strategy, limit, most, seed
+        self._time, self._limit, self._most = time, limit, most
         self._tell, self._write_out, self._now = tell, write_out, now
         self._ends = None if within_s is None else now() + within_s
         self._tuned: dict[tuple[str, str], list[Tuned]] = {}
@@ -512,11 +510,11 @@ class TunedRules(RulesProposer):
 
         find = _moves_of(kernel, problem)
         over = self._over()
-        tuner = Tuner(clock, find, limit=self._limit, seed=self._seed, is_over=over, again=found_again(find))
+        tuner = Tuner(clock, find, limit=self._limit, is_over=over, again=found_again(find))
         root, first = await self._root(tuner, kernel, problem)
         if root is None:
             return []
-        await STRATEGIES[self._strategy](tuner, root)
+        await promise(tuner, root)
         if self._is_over():
             return []
         await tuner.free(root)

@@ -2,7 +2,7 @@
 
 A tuner goes from kernel to kernel by moves: each move is one rewrite. It times thousands of kernels, but each program
 once, and returns the fastest sequences. The kernels' results are checked later, when they are candidates like any
-other. The strategies look ahead: a step that makes a kernel slower is kept, because a later step may pay for it. A
+other. The tuner looks ahead: a step that makes a kernel slower is kept, because a later step may pay for it. A
 step that writes a loop out, such as software pipelining, hides places from later moves. So a kernel also gets moves of
 the earlier kernels of its sequence; such a move is made on the earlier kernel, and the later steps are made again
 after it.
@@ -11,7 +11,6 @@ after it.
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -52,8 +51,6 @@ _REMEMBERED = 1024
 """Number of rewrites made again whose results are remembered: a few kilobytes each."""
 _LINE = re.compile(r", line (\d+)")
 """Matches the line number in a move's name."""
-_POPULATION = 16
-_GENERATION = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +171,6 @@ class Tuner:
         moves: Moves,
         *,
         limit: int,
-        seed: int = 0,
         is_over: Callable[[], bool] = lambda: False,
         again: Again | None = None,
     ) -> None:
@@ -190,7 +186,6 @@ class Tuner:
         """Number of kernels that may still be timed."""
         self.timed = 0
         """Number of kernels timed so far, without the root."""
-        self.rng = random.Random(seed)
         self.seen: dict[str, Tuned] = {}
         """The first kernel that was timed of each program, by the program's hash."""
         self._texts: set[str] = set()
@@ -533,49 +528,3 @@ def _front(tuner: Tuner, rank: Callable[[Tuned], tuple[float, int, str]]) -> lis
         if one.is_open and not one.waits:
             found.setdefault(frozenset(one.rules), one)
     return list(found.values())[:_FRONT]
-
-
-async def evolve(tuner: Tuner, root: Tuned) -> None:
-    """Change kernels drawn from the fastest ones, by one to three random moves or by the moves that made another
-    kernel.
-
-    The search ends at the tuner's limit, or after four rounds in a row that gave no new kernel to time.
-    """
-    idle = 0
-    while tuner.left > 0 and idle < 4:
-        population = tuner.fastest(_POPULATION)
-        before = tuner.left
-        lines: list[tuple[Tuned, Sequence[str]]] = []
-        for _ in range(_GENERATION):
-            parent = min(tuner.rng.choices(population, k=3), key=_rank)
-            other = tuner.rng.choice(population)
-            wishes = [step for step in other.steps if step not in parent.steps] if tuner.rng.random() < 0.3 else []
-            lines.append((parent, wishes or [""] * tuner.rng.choice((1, 1, 2, 3))))
-        while lines:
-            lines = await _one_step(tuner, lines)
-        idle = idle + 1 if tuner.left == before else 0
-
-
-async def _one_step(tuner: Tuner, lines: Sequence[tuple[Tuned, Sequence[str]]]) -> list[tuple[Tuned, Sequence[str]]]:
-    """Make the first move of each sequence in ``lines``, all at the same time. Return what remains of the sequences
-    with further moves, each with the kernel that its first move made.
-
-    A sequence has the names of moves; "" stands for any move. A name that the kernel does not offer is skipped.
-    """
-    tries: list[tuple[Tuned, int]] = []
-    taken: list[Sequence[str]] = []
-    passed_over = []
-    for one, (wish, *rest) in lines:
-        moves = await tuner.moves(one)
-        places = [place for place, move in enumerate(moves) if wish in ("", move.step)]
-        fresh = [place for place in places if place not in one.tried and (one, place) not in tries]
-        if fresh:
-            tries.append((one, tuner.rng.choices(fresh, [0.05 + moves[place].benefit for place in fresh])[0]))
-            taken.append(rest)
-        else:
-            passed_over.append((one, rest))
-    found = zip((outcome.new for outcome in await tuner.time(tries)), taken, strict=True)
-    return [(one, rest) for one, rest in (*found, *passed_over) if one is not None and rest]
-
-
-STRATEGIES: Mapping[str, Callable[[Tuner, Tuned], Awaitable[None]]] = {"promise": promise, "evolve": evolve}

@@ -185,9 +185,7 @@ async def test_a_sequence_of_rewrites_that_saves_nearly_nothing_leaves_its_plan_
     asked = plan_request(0)
     profile = Profile(Source.SIMULATED, "trn1", "nki_legacy", 100.0, "scripted")
     timed = replace(asked.parent, evaluation=Evaluation(Status.UNTESTED, "", program_sha256="", profile=profile))
-    plan = await BothProposer(Report(), TunedRules(clock, "promise", limit=1, most=1)).plan(
-        replace(asked, parent=timed)
-    )
+    plan = await BothProposer(Report(), TunedRules(clock, limit=1, most=1)).plan(replace(asked, parent=timed))
     assert plan is not None and bool(plan.rule) is ruled
 
 
@@ -257,7 +255,7 @@ async def test_a_search_by_both_is_evaluated_for_real_and_replays(
     parts = SearchParts(
         store, evaluator, BothProposer(models, RulesProposer()), problem_of(silu, "trn2", "nki_legacy"), root
     )
-    await Search(run, replace(parts, polisher=TunedRules(time, "promise", limit=8))).run()
+    await Search(run, replace(parts, polisher=TunedRules(time, limit=8))).run()
 
     record = await store.read(load_run, run.id)
     candidates, plans = await store.read(load_candidates, run.id), await store.read(load_plans, run.id)

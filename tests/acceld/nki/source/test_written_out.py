@@ -306,7 +306,7 @@ def request(source: str) -> PlanRequest:
 
 
 async def planned(source: str, write_out: object = plain_form) -> tuple[TunedRules, Plan | None]:
-    proposer = TunedRules(timed, "promise", limit=12, write_out=write_out)  # type: ignore[arg-type]
+    proposer = TunedRules(timed, limit=12, write_out=write_out)  # type: ignore[arg-type]
     return proposer, await proposer.plan(request(source))
 
 
@@ -375,7 +375,7 @@ async def test_a_kernel_of_functions_is_written_out_if_more_rules_then_apply(fir
 async def test_a_plan_whose_kernel_can_not_be_written_out_any_more_says_so() -> None:
     _, plan = await planned(OBJECTS)
     assert plan is not None
-    late = TunedRules(timed, "promise", limit=12)
+    late = TunedRules(timed, limit=12)
     attempt = await late.attempt(AttemptRequest(request(OBJECTS).problem, plan, request(OBJECTS).parent, 0, 0))
     assert attempt is not None and attempt.text is None
     assert attempt.reason.startswith("the kernel is not written out: kernels are written out only where")
@@ -388,7 +388,7 @@ async def test_a_kernel_of_several_shapes_keeps_its_form_and_its_moves() -> None
     async def elsewhere(kernel: Kernel) -> TimedProgram | None:
         return None if "written out from a trace" in kernel.text else await timed(kernel)
 
-    proposer = TunedRules(elsewhere, "promise", limit=12, write_out=plain_form)
+    proposer = TunedRules(elsewhere, limit=12, write_out=plain_form)
     plan = await proposer.plan(request(source))
     assert plan is not None and WRITING_OUT not in plan.data["steps"]
 
@@ -403,7 +403,7 @@ async def test_a_kernel_without_places_says_why_it_was_not_written_out(why: str)
     async def elsewhere(kernel: Kernel) -> TimedProgram | None:
         return None if "written out from a trace" in kernel.text else await timed(kernel)
 
-    proposer = TunedRules(elsewhere, "promise", limit=12, write_out=refused)
+    proposer = TunedRules(elsewhere, limit=12, write_out=refused)
     plan = await proposer.plan(request(HIDDEN))
     assert plan is not None and plan.rule == "reading"
     attempt = await proposer.attempt(AttemptRequest(request(HIDDEN).problem, plan, request(HIDDEN).parent, 0, 0))
@@ -412,7 +412,7 @@ async def test_a_kernel_without_places_says_why_it_was_not_written_out(why: str)
 
 
 async def test_a_kernel_that_no_rule_reads_is_refused_at_its_line() -> None:
-    proposer = TunedRules(timed, "promise", limit=12)
+    proposer = TunedRules(timed, limit=12)
     places, refused = await proposer.findings(request(HIDDEN).parent, request(HIDDEN).problem)
     assert not places and [one.rule for one in refused] == ["reading"]
     line = HIDDEN.splitlines()[refused[0].line - 1]

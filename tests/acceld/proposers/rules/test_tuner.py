@@ -18,12 +18,12 @@ from acceld.proposers.both import BothProposer
 from acceld.proposers.interface import AppliedPlan, AttemptRequest, Partner, PlanRequest, Problem, ProblemArgument
 from acceld.proposers.rules.proposer import RulesProposer, TunedRules, moves
 from acceld.proposers.rules.tuner import (
-    STRATEGIES,
     Move,
     Outcome,
     TimedProgram,
     Tuned,
     Tuner,
+    promise,
     repeated,
     without_idle_steps,
 )
@@ -61,25 +61,23 @@ class Clock:
         return TimedProgram(LATENCIES[program], program)
 
 
-@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
-async def test_every_strategy_finds_steps_that_pay_only_together(strategy: str) -> None:
+async def test_the_tuner_finds_steps_that_pay_only_together() -> None:
     clock = Clock()
-    tuner = Tuner(clock, letters, limit=200, seed=1)
+    tuner = Tuner(clock, letters, limit=200)
     root = await tuner.root("")
     assert root is not None
-    await STRATEGIES[strategy](tuner, root)
+    await promise(tuner, root)
     best = tuner.fastest(1)[0]
     assert best.latency_us == 3.0 and {"a", "b"} <= set(best.steps)
     assert len(clock.asked) == len(set(clock.asked)) and set(tuner.seen) <= set(LATENCIES)
 
 
-@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
-async def test_the_limit_is_the_number_of_timed_kernels(strategy: str) -> None:
+async def test_the_limit_is_the_number_of_timed_kernels() -> None:
     clock = Clock()
-    tuner = Tuner(clock, letters, limit=5, seed=1)
+    tuner = Tuner(clock, letters, limit=5)
     root = await tuner.root("")
     assert root is not None
-    await STRATEGIES[strategy](tuner, root)
+    await promise(tuner, root)
     assert len(clock.asked) == 1 + 5 and tuner.left == 0
 
 
@@ -97,12 +95,11 @@ async def test_a_rule_with_many_places_leaves_room_for_another_that_promises_nea
     tuner = Tuner(clock, many, limit=8)
     root = await tuner.root("root")
     assert root is not None
-    await STRATEGIES["promise"](tuner, root)
+    await promise(tuner, root)
     assert asked[1:4] == ["root a0", "root b", "root a1"]
 
 
-@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
-async def test_several_kernels_are_handed_to_the_clock_together(strategy: str) -> None:
+async def test_several_kernels_are_handed_to_the_clock_together() -> None:
     together: list[int] = []
 
     class Watched(Tuner):
@@ -110,10 +107,10 @@ async def test_several_kernels_are_handed_to_the_clock_together(strategy: str) -
             together.append(len(tries))
             return await super().time(tries)
 
-    tuner = Watched(Clock(), letters, limit=200, seed=1)
+    tuner = Watched(Clock(), letters, limit=200)
     root = await tuner.root("")
     assert root is not None
-    await STRATEGIES[strategy](tuner, root)
+    await promise(tuner, root)
     assert max(together) > 1
 
 
@@ -124,7 +121,7 @@ async def test_a_kernel_that_can_not_be_timed_is_gone_on_from_by_nobody() -> Non
     tuner = Tuner(nothing, letters, limit=50)
     root = await tuner.root("")
     assert root is not None
-    await STRATEGIES["promise"](tuner, root)
+    await promise(tuner, root)
     assert tuner.fastest() == [root] and tuner.left == 50 - 4
 
 
@@ -150,7 +147,7 @@ async def test_a_slow_kernel_whose_engines_have_little_work_is_extended_before_f
     tuner = Tuner(clock, either, limit=60)
     root = await tuner.root("root")
     assert root is not None
-    await STRATEGIES["promise"](tuner, root)
+    await promise(tuner, root)
     assert {"a", "b"} <= set(tuner.fastest(1)[0].steps)
 
 
@@ -168,7 +165,7 @@ async def test_the_fastest_kernel_does_not_take_a_whole_round() -> None:
     tuner = Tuner(clock, either, limit=6)
     root = await tuner.root("root")
     assert root is not None
-    await STRATEGIES["promise"](tuner, root)
+    await promise(tuner, root)
     assert asked[:3] == ["root", "fast", "slower"]
     assert {one.split()[0] for one in asked[3:]} == {"fast", "slower"}
 
@@ -199,7 +196,7 @@ async def test_an_exchange_back_is_neither_timed_nor_counted_nor_offered() -> No
     tuner = Watched(clock, exchange, limit=500)
     again = await tuner.root("left")
     assert again is not None
-    await STRATEGIES["promise"](tuner, again)
+    await promise(tuner, again)
     assert ["to left", "right"] not in offered
 
 
@@ -219,7 +216,7 @@ async def test_the_fastest_kernel_gets_all_steps_that_made_others_faster_at_once
         tuner = Tuner(clock, found, limit=5)
         root = await tuner.root("")
         assert root is not None
-        await STRATEGIES["promise"](tuner, root)
+        await promise(tuner, root)
         assert tuner.fastest(1)[0].steps == expected
 
 
@@ -269,7 +266,7 @@ async def test_a_kernel_that_no_step_makes_faster_is_not_freed() -> None:
     tuner = Tuner(clock, letters, limit=3)
     root = await tuner.root("")
     assert root is not None
-    await STRATEGIES["promise"](tuner, root)
+    await promise(tuner, root)
     timed = tuner.timed
     await tuner.free(root)
     assert tuner.fastest(1) == [root] and tuner.timed == timed
@@ -290,7 +287,7 @@ async def test_a_move_that_a_later_step_hides_is_made_before_that_step() -> None
     tuner = Tuner(clock, places, limit=6)
     root = await tuner.root("root")
     assert root is not None
-    await STRATEGIES["promise"](tuner, root)
+    await promise(tuner, root)
     assert tuner.fastest(1)[0].steps == ("split, line 3", "ahead, line 3")
     (split,) = (one for one in tuner.seen.values() if one.steps == ("split, line 3",))
     assert all(move.on is None for move in await tuner.moves(split)), "split hides nothing but itself"
@@ -322,7 +319,7 @@ async def test_a_tie_is_kept_and_extended_in_place_of_the_kernel_before_it() -> 
     tuner = Tuner(clock, places, limit=6)
     root = await tuner.root("root")
     assert root is not None
-    await STRATEGIES["promise"](tuner, root)
+    await promise(tuner, root)
     assert asked[:3] == ["root", "root tie", "root m0"] and "root tie m1" in asked
     assert not {"root m1", "root m2", "root m3"} & set(asked), "the tie is extended first"
     assert tuner.fastest(1) == [root], "of equally fast kernels the one with fewer steps is the best"
@@ -335,7 +332,7 @@ async def simulated(kernel: Kernel) -> TimedProgram | None:
 
 
 def tuned(limit: int = 20, time: Callable[[Kernel], Awaitable[TimedProgram | None]] = simulated) -> TunedRules:
-    return TunedRules(time, "promise", limit=limit)
+    return TunedRules(time, limit=limit)
 
 
 def request(index: int, earlier: Sequence[Plan] = ()) -> PlanRequest:
@@ -365,7 +362,7 @@ async def test_behind_the_sequences_come_the_places_at_which_a_rule_refuses() ->
             return []
 
     parent = Candidate(1, 0, Kernel(CHUNKS, "nki_legacy"), None, id=7)
-    proposer, asked = Empty(simulated, "promise", limit=1), replace(request(0), parent=parent)
+    proposer, asked = Empty(simulated, limit=1), replace(request(0), parent=parent)
     _, refused = await proposer.findings(parent, asked.problem)
     numbered = [replace(asked, index=index) for index in range(len(refused) + 1)]
     plans = [plan for one in numbered if (plan := await proposer.plan(one)) is not None]
@@ -373,9 +370,7 @@ async def test_behind_the_sequences_come_the_places_at_which_a_rule_refuses() ->
     attempt = await proposer.attempt(AttemptRequest(asked.problem, plans[0], asked.parent, 0, 0))
     assert attempt is not None and attempt.text is None and attempt.reason
     assert await proposer.plan(replace(asked, earlier=tuple(plans))) is None
-    assert await Empty(simulated, "promise", limit=1, most=1).plan(asked) is None, (
-        "a slot beside models is no refusal's"
-    )
+    assert await Empty(simulated, limit=1, most=1).plan(asked) is None, "a slot beside models is no refusal's"
 
 
 async def test_sequences_with_all_that_the_wrong_ones_share_come_last() -> None:
@@ -386,7 +381,7 @@ async def test_sequences_with_all_that_the_wrong_ones_share_come_last() -> None:
                 for us, steps in enumerate(("ab", "ac", "ad", "e", "af"))
             ]
 
-    proposer = Prepared(simulated, "promise", limit=1)
+    proposer = Prepared(simulated, limit=1)
     wrong = [plan for index in (0, 1) if (plan := await proposer.plan(request(index))) is not None]
     assert {plan.title for plan in wrong} == {"2 rewrites: hoist loads x2"}
     wrong = [replace(plan, id=index) for index, plan in enumerate(wrong)]
@@ -405,7 +400,7 @@ async def test_a_sequence_with_all_steps_of_a_wrong_one_comes_last_wherever_thes
                 for us, steps in enumerate(listed)
             ]
 
-    proposer = Prepared(simulated, "promise", limit=1)
+    proposer = Prepared(simulated, limit=1)
     wrong = [plan for index in (0, 1) if (plan := await proposer.plan(request(index))) is not None]
     wrong = [replace(plan, id=index) for index, plan in enumerate(wrong)]
     asked = [replace(request(index, earlier=wrong), wrong=frozenset({0, 1})) for index in range(2)]
@@ -430,7 +425,7 @@ async def test_a_sequence_too_slow_for_the_beam_is_no_plan() -> None:
 
 
 async def test_beside_models_a_parent_has_one_sequence() -> None:
-    proposer = TunedRules(simulated, "promise", limit=20, most=1)
+    proposer = TunedRules(simulated, limit=20, most=1)
     plan = await proposer.plan(request(0))
     assert plan is not None and await proposer.plan(request(1)) is None
     assert await proposer.plan(request(0, earlier=[plan])) is None
@@ -478,7 +473,7 @@ async def test_a_run_with_little_time_is_given_what_was_tuned_in_half_of_it() ->
         passed_s += 1.0
         return await simulated(kernel)
 
-    proposer = TunedRules(slow, "promise", limit=1000, within_s=10.0, now=lambda: passed_s)
+    proposer = TunedRules(slow, limit=1000, within_s=10.0, now=lambda: passed_s)
     assert await proposer.plan(asked) is not None
     assert 5.0 <= passed_s < 10.0
 
@@ -491,7 +486,7 @@ async def test_a_run_that_is_over_ends_its_tuning() -> None:
         timed.append(kernel.text)
         return await simulated(kernel)
 
-    proposer = TunedRules(counted, "promise", limit=1000)
+    proposer = TunedRules(counted, limit=1000)
     BothProposer(RulesProposer(), proposer).end_when(lambda: len(timed) >= 4)
     assert await proposer.tuned(asked.parent, asked.problem) == []
     assert len(timed) == 4
@@ -508,7 +503,7 @@ async def test_a_tuner_tells_how_far_it_is_at_the_begin_now_and_then_and_at_the_
     async def tell(data: Tuning) -> None:
         told.append(data)
 
-    proposer = TunedRules(slow, "promise", limit=6, tell=tell, now=lambda: passed_s)
+    proposer = TunedRules(slow, limit=6, tell=tell, now=lambda: passed_s)
     assert await proposer.plan(request(0)) is not None
     begin, *between, end = told
     assert begin == Tuning(candidate=7, timed=0, limit=6, elapsed_s=0.0)
@@ -600,7 +595,7 @@ async def test_a_rule_whose_moves_saved_nothing_promises_less() -> None:
     tuner = Tuner(clock, many, limit=12)
     root = await tuner.root("root")
     assert root is not None
-    await STRATEGIES["promise"](tuner, root)
+    await promise(tuner, root)
     assert asked[1:3] == ["root a0", "root b0"] and asked[3] == "root b1"
 
 
@@ -622,7 +617,7 @@ async def test_a_step_that_saved_nothing_on_one_kernel_waits_on_the_next_for_ano
     tuner = Tuner(clock, places, limit=3)
     root = await tuner.root("k")
     assert root is not None
-    await STRATEGIES["promise"](tuner, root)
+    await promise(tuner, root)
     assert asked[1:] == ["k a", "k r0", "k a r1"]
 
 
@@ -644,7 +639,7 @@ async def test_a_rule_whose_move_lost_time_waits_for_one_whose_move_saved_nothin
     tuner = Tuner(clock, places, limit=4)
     root = await tuner.root("root")
     assert root is not None
-    await STRATEGIES["promise"](tuner, root)
+    await promise(tuner, root)
     assert asked[1:] == ["root slow0", "root idle0", "root idle1", "root slow1"]
 
 
@@ -751,5 +746,5 @@ async def test_a_kernel_is_extended_with_what_its_own_profile_promises() -> None
     tuner = Tuner(clock, watched, limit=8)
     root = await tuner.root("root")
     assert root is not None
-    await STRATEGIES["promise"](tuner, root)
+    await promise(tuner, root)
     assert seen == [profile(vector=50.0)]
