@@ -495,10 +495,11 @@ def _fewer_rows(nodes: Sequence[Node]) -> list[int]:
 
 
 def _contiguous(nodes: Sequence[Node], found: Layout) -> bool:
-    """Tell whether each row that ``nodes`` read from HBM lies in one range, apart from elements that are repeated."""
+    """Tell whether each row that ``nodes`` read from HBM is one range, in any order, apart from repeated elements."""
     inside = {id(node) for node in nodes}
     read = (one for node in nodes for one in accesses(node, found.rows) if one and id(one.view.node) not in inside)
-    columns = (merged([tuple(axis for axis in one.columns if axis[1])])[0] for one in read)
+    apart = (sorted((axis for axis in one.columns if axis[1]), key=lambda axis: -axis[1]) for one in read)
+    columns = (merged([tuple(axes)])[0] for axes in apart)
     return all(not axes or (len(axes) == 1 and axes[0][1] == 1) for axes in columns)
 
 

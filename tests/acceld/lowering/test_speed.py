@@ -39,6 +39,11 @@ def small_products(a: Array, b: Array) -> Any:
     return a @ b
 
 
+@within(40, (200, 9, 16), (200, 16, 9))
+def products_of_sixteen_terms(a: Array, b: Array) -> Any:
+    return a @ b
+
+
 @within(60, (1000, 96))
 def rows_and_their_mean(x: Array) -> Any:
     e = np.exp(x - x.max(axis=1, keepdims=True))
