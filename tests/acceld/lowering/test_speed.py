@@ -44,6 +44,16 @@ def products_of_sixteen_terms(a: Array, b: Array) -> Any:
     return a @ b
 
 
+@within(50, (6, 50, 7, 90))
+def sums_over_axes_that_lie_apart(x: Array) -> Any:
+    return x.sum(axis=(0, 2))
+
+
+@within(60, (2, 64, 33, 33))
+def variances_of_few_groups(x: Array) -> Any:
+    return x.reshape(2, 8, 8, 33, 33).var(axis=(2, 3, 4))
+
+
 @within(60, (1000, 96))
 def rows_and_their_mean(x: Array) -> Any:
     e = np.exp(x - x.max(axis=1, keepdims=True))
