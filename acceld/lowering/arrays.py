@@ -480,7 +480,8 @@ def called(name: str, *args: Any, **further: Any) -> Any:
         _signature(function).bind(*args, **further)
     except TypeError as error:
         raise NotLowered(
-            f"np.{name} with these arguments is not lowered ({error}); use no other arguments than {', '.join(known)}",
+            f"np.{name} with these arguments is not lowered ({error}); use no other arguments than "
+            f"{', '.join(key for key in known if not key.startswith('_'))}",
             line_now(),
         ) from error
     return _into(out, function(*args, **further))

@@ -14,7 +14,7 @@ import numpy as np
 from acceld.lowering.arrays import FUNCTIONS, Traced, called, line_now, lowers, refused, wrapped
 from acceld.lowering.bounds import GREATEST
 from acceld.lowering.constants import placed
-from acceld.lowering.functions import MOST_SORTED, positions
+from acceld.lowering.functions import MOST_SORTED, positions, rows_of
 from acceld.lowering.indexing import constant
 from acceld.lowering.masked import Positions
 
@@ -54,25 +54,14 @@ def _close(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: 
     return np.abs(np.subtract(a, b)) <= atol + rtol * np.abs(b)
 
 
-@lowers("nansum")
-def _sum_of_numbers(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
-    return np.sum(np.where(np.isnan(a), 0.0, a), axis=axis, dtype=dtype, keepdims=keepdims)
-
-
-@lowers("nanmean")
-def _mean_of_numbers(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
-    count = np.sum(np.equal(a, a), axis=axis, keepdims=keepdims)
-    return _sum_of_numbers(a, axis, dtype, keepdims) / count
-
-
-@lowers("nanmax")
-def _greatest_number(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    return np.max(np.where(np.isnan(a), -GREATEST, a), axis=axis, keepdims=keepdims)
-
-
-@lowers("nanmin")
-def _least_number(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    return np.min(np.where(np.isnan(a), GREATEST, a), axis=axis, keepdims=keepdims)
+for _name in ("sum", "prod", "mean", "var", "std"):
+    FUNCTIONS[f"nan{_name}"] = lambda a, *args, where=True, _name=_name, **named: called(
+        _name, a, *args, where=np.equal(a, a) if where is True else np.equal(a, a) & where, **named
+    )
+for _name, _least in (("max", -GREATEST), ("min", GREATEST)):
+    FUNCTIONS[f"nan{_name}"] = lambda a, *args, _name=_name, _least=_least, **named: called(
+        _name, np.where(np.isnan(a), _least, a), *args, **named
+    )
 
 
 @lowers("cov")
@@ -107,14 +96,14 @@ def _quantile(a: Any, q: Any, axis: Any = None, *, keepdims: bool = False) -> An
     if np.ndim(q):
         each = [_quantile(a, one, axis, keepdims=keepdims) for one in np.ravel(q)]
         return np.stack(each).reshape((*np.shape(q), *each[0].shape))
-    given = np.moveaxis(a, axis, -1) if axis is not None else np.ravel(a)
+    given, at = rows_of(a, axis)
     place = float(q) * (given.shape[-1] - 1)
     low = math.floor(place)
     ordered = np.sort(given, axis=-1)
-    found = ordered[..., low]
+    found = ordered[..., low] * 1.0
     if place > low:
         found = found + (ordered[..., low + 1] - found) * (place - low)
-    return np.expand_dims(found, tuple(range(np.ndim(a))) if axis is None else axis) if keepdims else found
+    return np.expand_dims(found, at) if keepdims else found
 
 
 @lowers("percentile")
@@ -298,8 +287,18 @@ def _edges(a: Any, bins: Any, limits: Any) -> Any:
 
 
 @lowers("bincount")
-def _counts(*args: Any, **further: Any) -> Any:
-    return refused("np.bincount, whose length depends on values,", "sum comparisons with np.arange")
+def _counts(x: Any, weights: Any = None, minlength: int = 0) -> Any:
+    if not minlength:
+        refused("np.bincount, whose length depends on values,", "give minlength=, the number of different values")
+    # For a greater number in ``x``, numpy's result has another shape, so the reference is no operator of one shape.
+    hits = np.equal(np.ravel(x), np.arange(minlength)[:, None])
+    return np.sum(hits if weights is None else np.where(hits, np.ravel(weights), 0.0), axis=1)
+
+
+@lowers("isin")
+def _among(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False) -> Any:
+    found = np.any(np.equal(np.expand_dims(element, -1), np.ravel(test_elements)), axis=-1)
+    return np.logical_not(found) if invert else found
 
 
 def _of_unknown_shape(name: str) -> None:

@@ -181,7 +181,8 @@ class _Pass:
                 held.append(_Held(call.dst, source))
             return [call]
         found = None
-        if call.operation == "dma_copy" and isinstance(source, Block):
+        reached = isinstance(call.dst, Strided) or (isinstance(call.dst, Piece) and _engines_reach(call.dst))
+        if call.operation == "dma_copy" and isinstance(source, Block) and reached:
             able = [
                 one
                 for one in held
@@ -782,4 +783,11 @@ def _is_plain(call: Call) -> bool:
     source = dict(call.args).get("src")
     block, piece = (call.dst, source) if isinstance(call.dst, Block) else (source, call.dst)
     same = isinstance(block, Block) and isinstance(piece, Piece) and piece.tile.dtype == block.tensor.dtype
-    return same and isinstance(piece, Piece) and not piece.bits_as
+    return same and isinstance(piece, Piece) and not piece.bits_as and _engines_reach(piece)
+
+
+def _engines_reach(piece: Piece) -> bool:
+    """Tell whether an engine can read and write a piece: only transfers begin at any partition of a tile."""
+    start, rows = piece.spans[0].start, piece.spans[0].count or 1
+    steps = (start.constant, *(step for _, step in start.terms))
+    return not any(steps) or (rows <= 32 and all(step % 32 == 0 for step in steps))

@@ -5,6 +5,7 @@ The tracer calls these functions in place of numpy's while a reference runs.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -447,28 +448,20 @@ def _summed_in(name: str, view: View) -> str:
     return wide if name in _WIDENING and view.dtype in NARROW_INTEGERS else view.dtype
 
 
-@lowers("sum")
-def _sum(
-    a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
-) -> Any:
-    return _folded("add", a if dtype is None else wrapped(a).astype(dtype), axis, keepdims, where, initial)
-
-
-@lowers("prod")
-def _prod(
-    a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
-) -> Any:
-    return _folded("mul", a if dtype is None else wrapped(a).astype(dtype), axis, keepdims, where, initial)
-
-
-@lowers("max", "amax")
-def _max(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Any:
-    return _folded("max", a, axis, keepdims, where, initial)
-
-
-@lowers("min", "amin")
-def _min(a: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Any:
-    return _folded("min", a, axis, keepdims, where, initial)
+for _name, _fold in (("sum", "add"), ("prod", "mul")):
+    FUNCTIONS[_name] = lambda a, axis=None, dtype=None, keepdims=False, initial=None, where=True, _fold=_fold: _folded(
+        _fold, a if dtype is None else wrapped(a).astype(dtype), axis, keepdims, where, initial
+    )
+for _name in ("max", "min"):
+    FUNCTIONS[_name] = FUNCTIONS[f"a{_name}"] = (
+        lambda a, axis=None, keepdims=False, initial=None, where=True, _fold=_name: _folded(
+            _fold, a, axis, keepdims, where, initial
+        )
+    )
+for _name, _fold in (("any", "max"), ("all", "min")):
+    FUNCTIONS[_name] = lambda a, axis=None, keepdims=False, where=True, _fold=_fold: _folded(
+        _fold, cast(a, "b"), axis, keepdims, where, None if where is True else _fold == "min"
+    )
 
 
 @lowers("logaddexp.reduce")
@@ -476,16 +469,6 @@ def _log_of_sum(a: Any, axis: Any = 0, keepdims: bool = False) -> Any:
     greatest = np.max(a, axis=axis, keepdims=True)
     found = greatest + np.log(np.sum(np.exp(a - greatest), axis=axis, keepdims=True))
     return found if keepdims else np.squeeze(found, axis if axis is None or np.ndim(axis) else (axis,))
-
-
-@lowers("any")
-def _any(a: Any, axis: Any = None, keepdims: bool = False, where: Any = True) -> Any:
-    return _folded("max", cast(a, "b"), axis, keepdims, where, None if where is True else False)
-
-
-@lowers("all")
-def _all(a: Any, axis: Any = None, keepdims: bool = False, where: Any = True) -> Any:
-    return _folded("min", cast(a, "b"), axis, keepdims, where, None if where is True else True)
 
 
 @lowers("count_nonzero")
@@ -509,24 +492,18 @@ def _var(
     ddof: float = 0,
     keepdims: bool = False,
     *,
+    where: Any = True,
     correction: float | None = None,
 ) -> Any:
-    difference = a - np.mean(a, axis=axis, dtype=dtype, keepdims=True)
-    total = np.sum(np.square(difference), axis=axis, keepdims=keepdims)
-    return total * (1.0 / (a.size / total.size - (ddof if correction is None else correction)))
+    difference = a - np.mean(a, axis=axis, dtype=dtype, keepdims=True, where=where)
+    total = np.sum(np.square(difference), axis=axis, keepdims=keepdims, where=where)
+    less = ddof if correction is None else correction
+    if where is True:
+        return total * (1.0 / (a.size / total.size - less))
+    return total / (np.sum(np.broadcast_to(where, a.shape), axis=axis, keepdims=keepdims) - less)
 
 
-@lowers("std")
-def _std(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    *,
-    correction: float | None = None,
-) -> Any:
-    return np.sqrt(_var(a, axis, dtype, ddof, keepdims, correction=correction))
+FUNCTIONS["std"] = functools.wraps(_var)(lambda *args, **named: np.sqrt(_var(*args, **named)))
 
 
 @lowers("ptp")
@@ -572,14 +549,8 @@ def _extreme(a: Any, name: str, axis: Any, keepdims: bool) -> Any:
     return made.reshape((1,) * len(shape)) if keepdims and len(shape) != a.ndim else made
 
 
-@lowers("argmax")
-def _argmax(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    return _extreme(a, "max", axis, keepdims)
-
-
-@lowers("argmin")
-def _argmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    return _extreme(a, "min", axis, keepdims)
+for _name in ("max", "min"):
+    FUNCTIONS[f"arg{_name}"] = lambda a, axis=None, *, keepdims=False, _fold=_name: _extreme(a, _fold, axis, keepdims)
 
 
 def _by_ranks(x: Any) -> Any:
@@ -707,20 +678,22 @@ def _parting(a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
     return _order(a, axis)
 
 
+def rows_of(a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
+    """Return an array with its elements along the given axes as rows along the last axis, and the numbers of these axes.
+
+    An ``axis`` of None stands for all axes.
+    """
+    given = range(a.ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+    at = tuple(one % a.ndim for one in given)
+    x = wrapped(np.moveaxis(a, at, range(-len(at), 0)))
+    return x if len(at) == 1 else x.reshape((*x.shape[: x.ndim - len(at)], -1)), at
+
+
 @lowers("median")
 def _median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    if axis is None:
-        x, at = wrapped(a).reshape(-1), tuple(range(np.ndim(a)))
-    else:
-        at = tuple(one % a.ndim for one in (axis if isinstance(axis, tuple) else (axis,)))
-        x = wrapped(np.moveaxis(a, at, range(-len(at), 0)))
-        x = x.reshape((*x.shape[: x.ndim - len(at)], -1)) if len(at) > 1 else x
+    x, at = rows_of(a, axis)
     extent = x.shape[-1]
-    if extent <= MOST_MEDIAN:
-        ranks = _apart_in_order(x)
-    else:
-        ordered = _in_order(x)
-        ranks = [ordered[..., rank] for rank in range(extent)]
+    ranks = _apart_in_order(x) if extent <= MOST_MEDIAN else np.moveaxis(_in_order(x), -1, 0)
     low, high = ranks[(extent - 1) // 2], ranks[extent // 2]
     found = (low + high) * 0.5 if extent % 2 == 0 else low * 1.0
     return np.expand_dims(found, at) if keepdims else found
@@ -751,24 +724,10 @@ def _cumulated(name: str, a: Any, axis: Any, dtype: Any = None) -> Any:
     return Traced(found, kind).part(lambda array: np.moveaxis(array, -1, axis))
 
 
-@lowers("cumsum")
-def _cumsum(a: Any, axis: Any = None, dtype: Any = None) -> Any:
-    return _cumulated("sum", a, axis, dtype)
-
-
-@lowers("cumprod")
-def _cumprod(a: Any, axis: Any = None, dtype: Any = None) -> Any:
-    return _cumulated("product", a, axis, dtype)
-
-
-@lowers("cummax")
-def _cummax(a: Any, axis: Any = 0) -> Any:
-    return _cumulated("greatest", a, axis)
-
-
-@lowers("cummin")
-def _cummin(a: Any, axis: Any = 0) -> Any:
-    return _cumulated("least", a, axis)
+for _name, _scan in (("cumsum", "sum"), ("cumprod", "product")):
+    FUNCTIONS[_name] = lambda a, axis=None, dtype=None, _scan=_scan: _cumulated(_scan, a, axis, dtype)
+for _name, _scan in (("cummax", "greatest"), ("cummin", "least")):  # np.maximum.accumulate and np.minimum.accumulate
+    FUNCTIONS[_name] = lambda a, axis=0, _scan=_scan: _cumulated(_scan, a, axis)
 
 
 @lowers("diff")
@@ -899,26 +858,18 @@ def new(shape: Any, dtype: Any, value: Any) -> Traced:
     return made
 
 
-@lowers("empty_like")
-def _empty_like(prototype: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None) -> Any:
-    return new(np.shape(prototype) if shape is None else shape, dtype or wrapped(prototype).dtype, None)
+for _name, _value in {"empty_like": None, "zeros_like": 0, "ones_like": 1}.items():
+    FUNCTIONS[_name] = lambda a, dtype=None, order="K", subok=True, shape=None, _value=_value: _like(
+        a, _value, dtype, shape
+    )
+FUNCTIONS["full_like"] = lambda a, fill_value, dtype=None, order="K", subok=True, shape=None: _like(
+    a, fill_value, dtype, shape
+)
 
 
-@lowers("zeros_like")
-def _zeros_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None) -> Any:
-    return new(np.shape(a) if shape is None else shape, dtype or wrapped(a).dtype, 0)
-
-
-@lowers("ones_like")
-def _ones_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None) -> Any:
-    return new(np.shape(a) if shape is None else shape, dtype or wrapped(a).dtype, 1)
-
-
-@lowers("full_like")
-def _full_like(
-    a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None
-) -> Any:
-    return new(np.shape(a) if shape is None else shape, dtype or wrapped(a).dtype, fill_value)
+def _like(a: Any, value: Any, dtype: Any, shape: Any) -> Traced:
+    """Return a new traced array that is filled with ``value``. A ``shape`` or ``dtype`` of None stands for that of ``a``."""
+    return new(np.shape(a) if shape is None else shape, dtype or wrapped(a).dtype, value)
 
 
 @lowers("concatenate", "concat")
@@ -1006,19 +957,9 @@ def _parts(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
     return [ary[(*lead, slice(start, end))] for start, end in itertools.pairwise(edges)]
 
 
-@lowers("hsplit")
-def _columns(ary: Any, indices_or_sections: Any) -> Any:
-    return _split(ary, indices_or_sections, 1 if ary.ndim > 1 else 0)
-
-
-@lowers("dsplit")
-def _layers(ary: Any, indices_or_sections: Any) -> Any:
-    return _split(ary, indices_or_sections, 2)
-
-
-@lowers("vsplit")
-def _rows(ary: Any, indices_or_sections: Any) -> Any:
-    return _split(ary, indices_or_sections, 0)
+FUNCTIONS["hsplit"] = lambda ary, indices_or_sections: _split(ary, indices_or_sections, min(1, ary.ndim - 1))
+FUNCTIONS["dsplit"] = lambda ary, indices_or_sections: _split(ary, indices_or_sections, 2)
+FUNCTIONS["vsplit"] = lambda ary, indices_or_sections: _split(ary, indices_or_sections, 0)
 
 
 @lowers("repeat")
@@ -1078,14 +1019,8 @@ def _triangle(a: Any, k: int, upper: bool) -> Any:
     return Traced(found.view, a.kind)
 
 
-@lowers("tril")
-def _lower(m: Any, k: int = 0) -> Any:
-    return _triangle(m, k, upper=False)
-
-
-@lowers("triu")
-def _upper(m: Any, k: int = 0) -> Any:
-    return _triangle(m, k, upper=True)
+FUNCTIONS["tril"] = lambda m, k=0: _triangle(m, k, upper=False)
+FUNCTIONS["triu"] = lambda m, k=0: _triangle(m, k, upper=True)
 
 
 @lowers("diag")

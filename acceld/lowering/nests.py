@@ -1425,7 +1425,7 @@ class Nest(Choices):
 
     def _reduce_each(self, node: Node) -> None:
         """Write a reduction with several results in each row, as one instruction."""
-        found = several_axes(node, math.prod(self.region.layout.rows))
+        found = several_axes(node, math.prod(self.region.layout.rows), self.inside)
         assert found is not None
         results, summed = found
         data = self._rows_of(node, (*results, *summed))

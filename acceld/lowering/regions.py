@@ -12,11 +12,11 @@ import heapq
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, merged, prefix, refined, split, squeezed
+from acceld.lowering.axes import DEEPEST, PARTITIONS, Axes, lying_together, merged, prefix, refined, split, squeezed
 from acceld.lowering.graph import Graph, Node, Shape, View, dense, overlap, root
 from acceld.lowering.steps import Steps, repeated, with_results_apart
 from acceld.lowering.stores import COMPUTED, in_order
@@ -175,7 +175,7 @@ def layout(nodes: Sequence[Node], read_outside: set[int], rows_in_all: int = 0) 
             continue
         axes = None if rows_in_all and not several else fixed_rows(node)
         found = prefix(squeezed(node.shape, dense(node.shape)) if axes is None else axes, total)
-        if found is None or (found[1] and several and axes is not None and several_axes(node, total) is None):
+        if found is None or (found[1] and several and axes is not None and several_axes(node, total, inside) is None):
             return None
         parts[id(node)] = found
         extents = tuple(n for n, _ in found[0])
@@ -338,11 +338,12 @@ def conforms(access: Access, width: int) -> bool:
     return merged([inner]) == [((width, 1),)]
 
 
-def several_axes(node: Node, rows: int) -> tuple[Axes, Axes] | None:
+def several_axes(node: Node, rows: int, inside: Container[int]) -> tuple[Axes, Axes] | None:
     """Return the column axes of a reduction's operand in a region of ``rows`` rows: those that the results have, and
     those that are summed over.
 
-    Return None if one instruction can not go through these axes.
+    Return None if one instruction can not go through these axes. ``inside`` has the ids of the region's nodes. An operand
+    from HBM whose rows have gaps is loaded in the order of its axes, so all axes that are summed over count as one.
     """
     operand = node.views[0]
     kept = len(operand.shape) - node.folded
@@ -351,6 +352,9 @@ def several_axes(node: Node, rows: int) -> tuple[Axes, Axes] | None:
         return None
     results = merged([parts[1]])[0]
     summed = merged([squeezed(operand.shape[kept:], operand.strides[kept:])])[0]
+    every = merged([(*results, *summed)])[0]
+    if id(operand.node) not in inside and len(summed) > 1 and lying_together(every) == every:
+        summed = ((math.prod(extent for extent, _ in summed), 1),)
     return (results, summed) if len(results) <= 2 and len(summed) == 1 else None
 
 
@@ -477,9 +481,9 @@ def _finer_rows(nodes: Sequence[Node], product: Node) -> list[int]:
     )
 
 
-def _fewer_rows(nodes: Sequence[Node]) -> list[int]:
+def _fewer_rows(nodes: Sequence[Node], full: int) -> list[int]:
     """Return the numbers of rows, descending, that a region can have if reductions of ``nodes`` have several results in
-    each row.
+    each row. Long rows need at least ``full`` rows.
     """
     if not any(node.kind == "reduce" for node in nodes) or any(node.kind in ("scan", "gather") for node in nodes):
         return []
@@ -489,17 +493,31 @@ def _fewer_rows(nodes: Sequence[Node]) -> list[int]:
         total for node in nodes if node.kind == "reduce" for total in itertools.accumulate(node.shape, operator.mul)
     }
     return sorted(
-        (total for total in found if total <= least and most // total <= (WIDE_ROW if total >= FULL else SHORT_ROW)),
+        (total for total in found if total <= least and most // total <= (WIDE_ROW if total >= full else SHORT_ROW)),
         reverse=True,
     )
 
 
 def _contiguous(nodes: Sequence[Node], found: Layout) -> bool:
-    """Tell whether each row that ``nodes`` read from HBM lies in one range, apart from elements that are repeated."""
+    """Tell whether each row that ``nodes`` read from HBM is one range, in any order, apart from repeated elements."""
     inside = {id(node) for node in nodes}
     read = (one for node in nodes for one in accesses(node, found.rows) if one and id(one.view.node) not in inside)
-    columns = (merged([tuple(axis for axis in one.columns if axis[1])])[0] for one in read)
+    apart = (sorted((axis for axis in one.columns if axis[1]), key=lambda axis: -axis[1]) for one in read)
+    columns = (merged([tuple(axes)])[0] for axes in apart)
     return all(not axes or (len(axes) == 1 and axes[0][1] == 1) for axes in columns)
+
+
+def _by_elements(nodes: Sequence[Node], found: Layout) -> bool:
+    """Tell whether a reduction reads rows from HBM whose elements all lie apart, along several axes.
+
+    The rows themselves then lie beside each other. A transfer moves each element by itself.
+    """
+    inside = {id(node) for node in nodes}
+    for one in (one for node in nodes if node.kind == "reduce" for one in accesses(node, found.rows) if one):
+        columns = merged([one.columns])[0]
+        if id(one.view.node) not in inside and len(columns) > 1 and min(abs(stride) for _, stride in columns) > 1:
+            return True
+    return False
 
 
 def _crowded(nodes: Sequence[Node], found: Layout) -> bool:
@@ -663,7 +681,7 @@ class _Division:
                 region.nodes, region.layout = joined, found
                 self._belongs(node, region, shared)
                 return
-        own = layout([node], {id(node)})
+        own = self._fit([node])
         if own is None:
             raise AssertionError(f"no rows for {node.kind} {node.name}")
         made = Region([node], own)
@@ -711,9 +729,12 @@ class _Division:
         found = layout(nodes, outside)
         if found is not None and (_crowded(nodes, found) or (products and _scattered(nodes, found))):
             return None
-        if not products and (found is None or (found.folds and max(found.columns.values()) <= SHORTEST)):
-            fewer = (layout(nodes, outside, total) for total in _fewer_rows(nodes))
-            found = next((one for one in fewer if one is not None), found)
+        apart = found is not None and not products and _by_elements(nodes, found)
+        if not products and (found is None or apart or (found.folds and max(found.columns.values()) <= SHORTEST)):
+            totals = _fewer_rows(nodes, FEW_ROWS if apart else FULL)
+            fewer = (layout(nodes, outside, total) for total in totals)
+            kept = (one for one in fewer if one is not None and not (apart and _by_elements(nodes, one)))
+            found = next(kept, found)
         if not products or len(nodes) == 1 or (found is not None and _widest(found) <= WIDEST_VALUES):
             return found
         finer = (layout(nodes, outside, total) for total in _finer_rows(nodes, products[0]))

@@ -1022,7 +1022,7 @@ def _folded_twice(node: Node, uses: Uses) -> View | None:
         first = _cheaper(replace(made, folded=len(outside)), uses, LONG)
         return whole(replace(node, args=(first,), folded=len(inside)))
     axes = squeezed(source.shape[kept:], source.strides[kept:])
-    parts = next((found for count in _parts_of(axes) if (found := prefix(axes, count)) is not None), None)
+    parts = next((found for count in _parts_of(axes, node.size) if (found := prefix(axes, count)) is not None), None)
     if parts is None:
         return _folded_with_rest(node, kept, merged([axes])[0], uses)
     lead, rest = parts
@@ -1053,14 +1053,15 @@ def _folded_with_rest(node: Node, kept: int, axes: Axes, uses: Uses) -> View | N
     return whole(_derived(node, node.name, found))
 
 
-def _parts_of(axes: Axes) -> Iterator[int]:
-    """Yield the numbers of parts into which a long reduction over ``axes`` may be divided, best number first.
+def _parts_of(axes: Axes, results: int) -> Iterator[int]:
+    """Yield the numbers of parts into which each of ``results`` long reductions over ``axes`` may be divided, best
+    number first.
 
     The best numbers make each part a row of the operand, because one loop nest can then compute the rows and reduce
-    them.
+    them; all parts of all results together then fill the partitions.
     """
     natural = list(itertools.accumulate((n for n, _ in axes), operator.mul))
-    yield from (count for count in natural[:-1] if PARTITIONS <= count <= MOST_PARTS)
+    yield from (count for count in natural[:-1] if PARTITIONS <= count * results and count <= MOST_PARTS)
     yield from (count for count in range(PARTITIONS, PARTITIONS // 2 - 1, -1) if natural[-1] % count == 0)
     yield from (count for count in range(PARTITIONS + 1, MOST_PARTS) if natural[-1] % count == 0)
 

@@ -523,7 +523,7 @@ def walks(block: Block) -> list[tuple[int, int]]:
             parts.insert(0, (stride, room))
             stride, count = stride * room, count // room
         found += [(stride, count), *parts]
-    return found
+    return found if len(found) > 1 else [*found, (1, 1)]  # a tile has two axes or more
 
 
 def _gridded_piece(piece: Piece, counts: list[int]) -> str:

@@ -805,6 +805,23 @@ def numbers_beside_nan(x: Array) -> Any:
     return np.nanmean(y, axis=1), np.nansum(y, axis=0), np.nanmax(y), np.fmax(np.nanmin(y, axis=1), y.T[:6, 0])
 
 
+@odd((6, 10, 4))
+def spread_of_numbers_beside_nan(x: Array) -> Any:
+    y = np.log(x)
+    few = np.nanprod(y, axis=-1) + np.nanmean(y, axis=(0, 2), where=x > 0.2)
+    return np.nanstd(y, axis=(0, 1)), np.nanvar(y, axis=(0, 2), ddof=1), few, np.var(x, axis=(0, 2), where=x > 0)
+
+
+@odd((6, 10, 4), ("int32", 6, 10, 0, 9))
+def quantiles_of_several_axes(x: Array, n: Array) -> Any:
+    return np.quantile(x, 0.3, axis=(0, 2)), np.percentile(n, 50, axis=1), np.median(n, axis=1), np.median(x)
+
+
+@odd(("int32", 50, 0, 7), (50,))
+def counts_of_given_length(n: Array, w: Array) -> Any:
+    return np.bincount(n, minlength=9), np.bincount(n, w, minlength=9), np.isin(n, [2, 5]) * 2 + np.isin(n, n[:2])
+
+
 @odd((6, 16))
 def statistics_of_rows(x: Array) -> Any:
     middle = np.quantile(x, 0.3, axis=1) + np.percentile(x, 50, axis=1, keepdims=True)

@@ -39,6 +39,28 @@ def small_products(a: Array, b: Array) -> Any:
     return a @ b
 
 
+@within(40, (200, 9, 16), (200, 16, 9))
+def products_of_sixteen_terms(a: Array, b: Array) -> Any:
+    return a @ b
+
+
+@within(60, (1, 12, 16, 16), (27, 12, 3, 3))
+def a_padded_convolution_of_twelve_channels(x: Array, w: Array) -> Any:
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    return np.einsum("nchwij,ocij->nohw", windows, w)
+
+
+@within(50, (6, 50, 7, 90))
+def sums_over_axes_that_lie_apart(x: Array) -> Any:
+    return x.sum(axis=(0, 2))
+
+
+@within(60, (2, 64, 33, 33))
+def variances_of_few_groups(x: Array) -> Any:
+    return x.reshape(2, 8, 8, 33, 33).var(axis=(2, 3, 4))
+
+
 @within(60, (1000, 96))
 def rows_and_their_mean(x: Array) -> Any:
     e = np.exp(x - x.max(axis=1, keepdims=True))
