@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from acceld.errors import UsageError
 from acceld.model import Candidate, SearchParameters
 
 Beam = tuple[Candidate, ...]
@@ -86,9 +87,14 @@ STRATEGIES: Mapping[str, Callable[[SearchParameters], Strategy]] = {
 
 
 def strategy(parameters: SearchParameters) -> Strategy:
-    """Return the strategy that the parameters name. Raise ValueError for an unknown name."""
+    """Return the strategy that the parameters name. Raise UsageError for an unknown name, which a run of an earlier
+    checkout may have.
+    """
     if parameters.strategy not in STRATEGIES:
-        raise ValueError(f"there is no strategy {parameters.strategy!r}; there are {', '.join(STRATEGIES)}")
+        raise UsageError(
+            f"there is no strategy {parameters.strategy!r}; there are {', '.join(STRATEGIES)}",
+            hint="begin a new run with one of these: acceld optimize --strategy NAME",
+        )
     return STRATEGIES[parameters.strategy](parameters)
 
 

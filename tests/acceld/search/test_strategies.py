@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from acceld.errors import UsageError
 from acceld.model import SearchParameters, StrategyName
 from acceld.search.strategies import STRATEGIES, derived_seed, strategy
 
@@ -20,7 +21,7 @@ def test_random_has_the_schedule_of_the_beam() -> None:
 
 
 def test_an_unknown_strategy_is_an_error_that_lists_them() -> None:
-    with pytest.raises(ValueError, match="best_of_n"):
+    with pytest.raises(UsageError, match="best_of_n"):
         strategy(SearchParameters(strategy="best"))  # type: ignore[arg-type]
 
 
