@@ -101,7 +101,7 @@ class Register:
     """The function of ``nl`` whose run-time loop counts in the register; empty for any other register."""
 
     def __repr__(self) -> str:
-        return "a register"
+        return current().session.text_of("a register")
 
     def __index__(self) -> int:
         return refuse(
