@@ -18,7 +18,7 @@ import numpy as np
 
 from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.permitted import RULE
-from acceld.nki.frontend.session import caller
+from acceld.nki.frontend.session import OF_SIMULATOR, caller
 
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]", re.IGNORECASE)
 """Matches the part of an object's ``repr`` that shows its memory address."""
@@ -53,7 +53,8 @@ def _refused(what: str, hint: str, why: str = "differs between processes") -> Le
 
 def shown(made: Any) -> Any:
     """Return ``made`` unchanged. Raise LegalityError if it is a string or bytes with a memory address, with the ``repr``
-    of a module, with a set whose order differs between processes, or with the ``repr`` of a class of the simulator.
+    of a module, with a set whose order differs between processes, or with the ``repr`` of a tile, a register or a class of
+    the simulator.
     """
     if isinstance(made, str) and _ADDRESS.search(made):
         raise _refused("a string that shows an object's memory address, as repr() does,", "use names that you chose")
@@ -64,6 +65,12 @@ def shown(made: Any) -> Any:
     if isinstance(made, str) and _OF_SIMULATOR.search(made):
         hint = "test types with isinstance, or compare dtypes and shapes"
         raise _refused("the repr of a class of NKI", hint, "tells a kernel that it runs in the simulator")
+    if isinstance(made, str) and OF_SIMULATOR in made:
+        raise _refused(
+            "the text of a tile or a register",
+            "use its shape and dtype",
+            "tells a kernel that it runs in the simulator",
+        )
     if isinstance(made, bytes | bytearray):
         shown(made.decode("latin-1"))
     return made

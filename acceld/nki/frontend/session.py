@@ -44,6 +44,12 @@ A kernel that is traced again has the same sites.
 """
 
 
+OF_SIMULATOR = "<of the simulator: "
+"""The begin of the text of a tile or a register in a guarded trace. Such a text is the simulator's own: a chip's compiler
+gives another one.
+"""
+
+
 class LaunchedWhileLoading(BaseException):
     """Raised to stop loading a kernel's file at the line of its top level that launches the kernel.
 
@@ -126,6 +132,12 @@ class Session:
 
     def __post_init__(self) -> None:
         self.reset()
+
+    def text_of(self, value: str) -> str:
+        """Return the text ``value`` of a tile or register. In a guarded trace the text is marked, so that no kernel can
+        use it.
+        """
+        return value if self.options.permitted is None else f"{OF_SIMULATOR}{value}>"
 
     def reset(self) -> None:
         """Begin a new program. All instructions traced so far are discarded."""

@@ -235,6 +235,10 @@ def test_what_reaches_elsewhere_is_refused_at_its_line(before: str, inside: str,
         ("name = repr(kernel)", "shows an object's memory address, as repr() does, differs between", "names that you"),
         ("name = str(nl)", "the repr of a module may differ between machines", "names that you chose"),
         ("name = str(type(tile))", "the repr of a class of NKI tells a kernel that", "test types with isinstance"),
+        ("name = repr(tile)", "the text of a tile or a register tells a kernel that", "use its shape and dtype"),
+        ("name = f'{[tile]}'", "the text of a tile or a register tells a kernel that", "use its shape and dtype"),
+        ("name = '%s' % tile", "the text of a tile or a register tells a kernel that", "use its shape and dtype"),
+        ("name = '{}'.format(tile)", "the text of a tile or a register tells a kernel that", "use its shape and dtype"),
     ],
 )
 def test_a_refused_repr_is_named(inside: str, said: str, hint: str) -> None:

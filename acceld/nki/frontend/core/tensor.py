@@ -90,7 +90,8 @@ class Tensor:
         return self.space
 
     def __repr__(self) -> str:
-        return f"{self.label}[{', '.join(map(str, self.shape))}] {self.dtype_name} in {self.space}"
+        text = f"{self.label}[{', '.join(map(str, self.shape))}] {self.dtype_name} in {self.space}"
+        return current().session.text_of(text)
 
     @property
     def declared(self) -> Buffer:

@@ -119,7 +119,7 @@ class Register:
     """The run-time loop that counts in the register; None for any other register."""
 
     def __repr__(self) -> str:
-        return "a register"
+        return current().session.text_of("a register")
 
     def __index__(self) -> int:
         return refuse(
