@@ -7,8 +7,8 @@ from __future__ import annotations
 import ast
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from acceld.agents.places import Places
 from acceld.drafts import DraftArgument
 from acceld.errors import AcceldError, UsageError, nearest_of
 from acceld.evaluate import policy
+from acceld.given_arguments import declared, in_order
 from acceld.parsing import parse
 from acceld.workloads.records import Precision
 
@@ -51,7 +52,10 @@ def made(places: Places, folder: str, reference: str, arguments: Sequence[str], 
     given = list(_arguments(arguments, wrong))
     parameters = _parameters(reference, wrong)
     if parameters is not None and len(given) == len(arguments):
-        given = _named(given, arguments, parameters, wrong)
+        try:
+            given = in_order(given, parameters, "forward", draws=False)
+        except UsageError as error:
+            wrong.append(f"arguments: {error.message}")
     if precision and precision not in list(Precision):
         wrong.append(f"precision: {precision!r} is unknown. {nearest_of(precision, list(Precision))}")
     if wrong or path is None:
@@ -104,9 +108,9 @@ def _arguments(texts: Sequence[str], wrong: list[str]) -> Iterator[DraftArgument
             wrong.append(f"arguments[{place}]: {why}. {error.hint}")
 
 
-def _parameters(text: str, wrong: list[str]) -> list[str] | None:
-    """Return the names of the parameters of ``forward``. If the text can not be used, add the reason to ``wrong`` and
-    return None.
+def _parameters(text: str, wrong: list[str]) -> Mapping[str, ast.expr | None] | None:
+    """Return the parameters of ``forward`` with their defaults. If the text can not be used, add the reason to ``wrong``
+    and return None.
     """
     broken = policy.check(text, "reference.py", library=policy.NUMPY_REACH)
     if broken is not None:
@@ -124,29 +128,4 @@ def _parameters(text: str, wrong: list[str]) -> list[str] | None:
             "reference: there is no function forward(...) at its top level; it takes arrays and numbers, and returns arrays"
         )
         return None
-    return [one.arg for one in (*found[-1].args.posonlyargs, *found[-1].args.args)]
-
-
-def _named(
-    given: Sequence[DraftArgument], texts: Sequence[str], parameters: Sequence[str], wrong: list[str]
-) -> list[DraftArgument]:
-    """Return the arguments in the order of the parameters of ``forward``, each with the name of its parameter. Faults
-    are added to ``wrong``.
-    """
-    if len(given) != len(parameters):
-        wrong.append(
-            f"arguments: forward takes {len(parameters)} ({', '.join(parameters)}), and {len(given)} are given"
-        )
-        return list(given)
-    named = [
-        one if "=" in text else replace(one, name=parameter)
-        for one, text, parameter in zip(given, texts, parameters, strict=True)
-    ]
-    if {one.name for one in named} != set(parameters):
-        other = [one.name for one in named if one.name not in parameters]
-        wrong_name = f"forward has no {', '.join(other)}" if other else "a parameter is given twice"
-        wrong.append(
-            f"arguments: {wrong_name}; the parameters of forward are {', '.join(parameters)}, each to be given once"
-        )
-        return named
-    return sorted(named, key=lambda one: parameters.index(one.name))
+    return dict(declared(found[-1].args))

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from acceld import config
-from acceld.cli.bare_arguments import Value, bare_arguments
 from acceld.cli.kernels import parsed_kernel, workload_folders
 from acceld.cli.output import print_json, print_table, say
 from acceld.errors import AcceldError, UsageError
+from acceld.given_arguments import Value, bare_arguments
 from acceld.home import Home, find_home
 from acceld.model import Kernel
 from acceld.nki.timing import calibration

@@ -17,7 +17,6 @@ from pathlib import Path
 from acceld import config, drafts, figures
 from acceld.chips import CURRENT_API
 from acceld.cli.arguments import add_json, add_launch, add_target
-from acceld.cli.bare_arguments import by_forward, by_signature, check_order
 from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
 from acceld.cli.declared import Judged, judged_at, say_judged
 from acceld.cli.kernels import NOT_PASSED, baseline_of, parsed_kernel, place_of, say_cautions
@@ -26,6 +25,7 @@ from acceld.cli.output import print_json, say
 from acceld.cli.reference import say_surprises, write_reference_workload
 from acceld.drafts import DraftArgument, DraftOutput
 from acceld.errors import UsageError, no_file
+from acceld.given_arguments import by_forward, by_signature, check_order
 from acceld.home import find_home
 from acceld.model import Kernel
 from acceld.targets import Choice

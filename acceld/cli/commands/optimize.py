@@ -286,9 +286,9 @@ def _reference(arguments: argparse.Namespace, path: Path, where: Choice, setting
     folder. Inputs on which the simulated first kernel is wrong are refused in the workload's file, with a note.
     """
     from acceld import drafts
-    from acceld.cli.bare_arguments import by_forward
     from acceld.cli.declared import judged_at, say_judged
     from acceld.cli.reference import reference_workload
+    from acceld.given_arguments import by_forward
     from acceld.workloads import load_workload
 
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from acceld import config
 from acceld.chips import API_CHIPS
 from acceld.cli.arguments import add_json, add_launch
-from acceld.cli.bare_arguments import bare_arguments
 from acceld.cli.kernels import NOT_PASSED, parsed_kernel, workload_of
 from acceld.cli.output import print_json, say, write_file
 from acceld.errors import UsageError
+from acceld.given_arguments import bare_arguments
 from acceld.home import find_home
 from acceld.kernel_files import api_of_file
 from acceld.model import Kernel

@@ -197,7 +197,7 @@ def _subject(arguments: argparse.Namespace, api: str, named: Workload | None) ->
         yield Subject(kernel, found, found.kernel_arguments())
         return
     if arguments.arg:
-        from acceld.cli.bare_arguments import bare_arguments
+        from acceld.given_arguments import bare_arguments
 
         kernel = _load(path, arguments, api, None)
         yield Subject(kernel, None, bare_arguments(kernel, arguments.arg, arguments.scalar))

@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 
 from acceld import config
-from acceld.cli.bare_arguments import by_forward, by_signature
 from acceld.cli.commands.profile import _error
 from acceld.cli.kernels import place_of
 from acceld.cli.main import main
 from acceld.cli.reference import write_reference_workload
 from acceld.drafts import DraftArgument, parse_argument, reference_facts, workload_toml
 from acceld.errors import UsageError
+from acceld.given_arguments import by_forward, by_signature
 from acceld.model import Correctness, Gate, Kernel
 from acceld.workloads import find_workloads, load_workload, workload
 from tests.properties import one_in

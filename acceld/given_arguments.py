@@ -1,4 +1,4 @@
-"""Match ``--arg`` and ``--scalar`` with the parameters of a kernel, for ``acceld profile``, ``port`` and ``init``."""
+"""Match the arguments that a person or an agent describes with the parameters of a kernel or of ``forward``."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def by_signature(kernel: Kernel, given: Sequence[DraftArgument]) -> list[DraftAr
     parameters = _parameters(kernel)
     if parameters is None:  # the kernel is made by a call, so only a trace knows its parameters
         return list(given)
-    return _in_order(given, parameters, _of(kernel), draws=False)
+    return in_order(given, parameters, _of(kernel), draws=False)
 
 
 def by_forward(reference: Path, given: Sequence[DraftArgument]) -> list[DraftArgument]:
@@ -78,13 +78,18 @@ def by_forward(reference: Path, given: Sequence[DraftArgument]) -> list[DraftArg
     forward = functions.get("forward")
     if not given or forward is None or forward.args.vararg is not None:
         return list(given)
-    return _in_order(given, dict(_declared(forward.args)), f"forward in {reference}", draws="get_inputs" in functions)
+    return in_order(given, dict(declared(forward.args)), f"forward in {reference}", draws="get_inputs" in functions)
 
 
-def _in_order(
+def in_order(
     given: Sequence[DraftArgument], parameters: Mapping[str, ast.expr | None], subject: str, *, draws: bool
 ) -> list[DraftArgument]:
-    """Return arguments in the order of ``parameters``. ``draws`` is True if parameters may have no argument."""
+    """Return the drafted arguments in the order of ``parameters``, which has the default of each parameter by name.
+
+    Arguments without a name go to the remaining parameters in order. ``draws`` is True if parameters may have no argument.
+    ``subject`` names the function in errors. Raise UsageError for an unknown name, for more arguments than parameters,
+    and, unless ``draws``, for a parameter without a value.
+    """
     named = {one.name: one for place, one in enumerate(given) if one.name != f"arg{place}" or one.name in parameters}
     unnamed = [one for one in given if one.name not in named]
     if len(named) + len(unnamed) < len(given):
@@ -123,9 +128,9 @@ def check_order(kernel: Kernel, reference: Path) -> None:
     forward, taken = functions.get("forward"), _parameters(kernel)
     if forward is None or taken is None:
         return
-    declared = dict(_declared(forward.args))
-    own, known = list(taken), list(declared)
-    fewest = sum(default is None for default in taken.values()), sum(default is None for default in declared.values())
+    expected = dict(declared(forward.args))
+    own, known = list(taken), list(expected)
+    fewest = sum(default is None for default in taken.values()), sum(default is None for default in expected.values())
     variable = forward.args.vararg or "transform_to_nki_inputs" in functions
     if not variable and (len(own) < fewest[1] or len(known) < fewest[0]):
         raise UsageError(
@@ -152,8 +157,10 @@ def _functions(reference: Path) -> Mapping[str, ast.FunctionDef]:
 def _check_name(name: str, subject: str, parameters: Mapping[str, ast.expr | None]) -> None:
     if name not in parameters:
         listed = ", ".join(parameters) or "none"
-        near = did_you_mean(name, parameters)
-        raise UsageError(f"{subject} has no parameter {name!r}", hint=f"its parameters are: {listed}. {near}".strip())
+        raise UsageError(
+            f"{subject} has no parameter {name!r}; its parameters are {listed}",
+            hint=did_you_mean(name, parameters) or "use one of these names",
+        )
 
 
 def _of(kernel: Kernel) -> str:
@@ -184,14 +191,15 @@ def _parameters(kernel: Kernel) -> dict[str, ast.expr | None] | None:
     except (UsageError, KernelFailure):  # the trace that follows reports this error of the file
         return None
     found = functions_of(parse(kernel.text).body).get(name)
-    return dict(_declared(found.args)) if found is not None and found.args.vararg is None else None
+    return dict(declared(found.args)) if found is not None and found.args.vararg is None else None
 
 
-def _declared(declared: ast.arguments) -> Iterator[tuple[str, ast.expr | None]]:
-    positional = [*declared.posonlyargs, *declared.args]
-    without = len(positional) - len(declared.defaults)
+def declared(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield the name of each parameter that is given by position, with the expression of its default."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    without = len(positional) - len(arguments.defaults)
     for place, one in enumerate(positional):
-        yield one.arg, declared.defaults[place - without] if place >= without else None
+        yield one.arg, arguments.defaults[place - without] if place >= without else None
 
 
 def _default(name: str, default: ast.expr | None) -> float | int | bool:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from acceld.cli.bare_arguments import Value, bare_arguments
 from acceld.errors import UsageError
+from acceld.given_arguments import Value, bare_arguments
 from acceld.model import Kernel
 from acceld.workloads import ArraySpec
 
