@@ -37,7 +37,8 @@ def write_private(path: Path, text: str) -> None:
     except OSError as error:
         part.unlink(missing_ok=True)
         raise UsageError(
-            f"can not write {path}: {error.strerror}", hint="Make room there, or use a folder elsewhere: --home DIR."
+            f"can not write {path}: {error.strerror}",
+            hint="Make room there, or make the folder writable, or use another folder: --home DIR.",
         ) from error
 
 

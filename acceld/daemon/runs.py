@@ -56,7 +56,7 @@ class _Places:
         return run in self._taken
 
     async def take(self, run: int) -> None:
-        """Wait until the run has a place."""
+        """Wait until fewer runs search than may at once, then count this run as one of them."""
         if self.take_now(run):
             return
         self._line[run] = turn = asyncio.get_running_loop().create_future()

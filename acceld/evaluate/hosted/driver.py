@@ -143,7 +143,7 @@ class Driver(Protocol):
         ...
 
     def running(self, api: str, artefact: str, lease: Lease) -> Rights:
-        """Return the rights of the worker's process. ``artefact`` is the path of the built bytes."""
+        """Return what the worker's process may do while it runs the kernel. ``artefact`` is the path of the built bytes."""
         ...
 
     def referring(self) -> Rights:

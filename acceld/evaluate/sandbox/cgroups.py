@@ -83,8 +83,9 @@ def find_first(mounts: str | None = None, places: str | None = None) -> Delegati
 
 
 def _first_folder(controller: str, mounts: str, places: str) -> Path | None:
-    """Return this process's cgroup in the version 1 hierarchy of a controller; None if there is no such
-    hierarchy.
+    """Return this process's cgroup in the version 1 hierarchy of a controller; None if there is no such hierarchy.
+
+    ``mounts`` is the text of ``/proc/self/mountinfo``, ``places`` that of ``/proc/self/cgroup``.
     """
     own = next(
         (line.split(":", 2)[2] for line in places.splitlines() if controller in line.split(":")[1].split(",")), None

@@ -246,7 +246,7 @@ def _refusals(text: str) -> tuple[str, ...]:
         status, _, rule = refusal.partition(".")
         if status not in set(Status) or not rule:
             raise UsageError(
-                f"{refusal!r} in the header is not of the form status.rule",
+                f"{refusal!r} in the header of an attack is not of the form status.rule",
                 hint=f"such as rejected.import. {nearest_of(status, [one.value for one in Status])}".strip(),
             )
     return refusals
@@ -271,8 +271,8 @@ def _sidecar(path: Path) -> dict[str, str]:
 
 
 def _spoken(name: str) -> str:
-    """Return the expected result that a path names by a word of :data:`_MEANINGS`. The last part of the path with such
-    a word counts.
+    """Return the expected result for which a word in a file's path stands, such as ``reject`` for ``attacks/``. The last
+    part of the path with such a word counts.
     """
     for part in reversed(Path(name).parts):
         whole, words = part.lower(), set(re.split(r"[^a-z]+", part.lower()))

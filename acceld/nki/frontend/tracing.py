@@ -609,14 +609,14 @@ def _entry_of(module: ModuleType, name: str) -> Any:
 def _named(function: Any, arguments: Sequence[Argument] | Mapping[str, Argument]) -> dict[str, object]:
     """Return the arguments by parameter name. Raise UsageError if they do not fit the function's signature."""
     target = inspect.unwrap(function)
-    for value in arguments.values() if isinstance(arguments, Mapping) else arguments:
+    for name, value in arguments.items() if isinstance(arguments, Mapping) else enumerate(arguments, 1):
         if isinstance(value, TensorSpec) and 0 in value.shape:
             raise UsageError(
-                f"an argument of shape {value.shape} has no elements", hint="make every dimension at least 1"
+                f"argument {name} of shape {value.shape} has no elements", hint="make every dimension at least 1"
             )
         if isinstance(value, TensorSpec) and value.dtype not in DTYPE_BYTES:
             raise UsageError(
-                f"an argument has the unknown dtype {value.dtype!r}", hint=nearest_of(value.dtype, DTYPE_BYTES)
+                f"argument {name} has the unknown dtype {value.dtype!r}", hint=nearest_of(value.dtype, DTYPE_BYTES)
             )
     signature = inspect.signature(target)
     try:

@@ -260,10 +260,9 @@ def _uses(function: ast.FunctionDef, stack: _Stack) -> list[tuple[ast.expr, list
 
 
 def _use(node: ast.AST, stack: _Stack) -> tuple[ast.expr, list[ast.expr]] | None:
-    """Return ``node`` and the indices by which it selects the tile from its lists, if ``node`` is the tile or a part of
-    the tile.
+    """Return ``node`` and the indices by which it selects a tile of a list, if ``node`` is such a tile or a part of one.
 
-    Return None for any other node.
+    For example ``i`` for ``tiles[i][0:128, 0:64]``. Return None for any other node.
     """
     chain: list[ast.expr] = []
     base = node

@@ -325,8 +325,8 @@ class _Writer:
 
     @staticmethod
     def _may_be_one(axes: Sequence[int | None], number: int, axis: int) -> bool:
-        """Tell whether tile axis ``number``, which has one element, may stand for ``axis`` of the buffer: no later axis of the
-        tile needs an axis before it.
+        """Tell whether tile axis ``number``, which has one element, may stand for ``axis`` of the buffer, which it may if
+        the tile's axes stay in the order of the buffer's axes.
         """
         later = [one for one in axes[number + 1 :] if one is not None]
         return not later or axis < min(later)

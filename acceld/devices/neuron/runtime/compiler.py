@@ -199,7 +199,7 @@ class NeuronCompiler:
         if lnc not in (0, request.kernel.lnc):
             raise DeviceError(
                 f"the compiler wrote a NEFF for {lnc} physical cores, but the kernel was to be compiled for {request.kernel.lnc}",
-                hint=f"the route {record.get('route')} ignores the LNC; `acceld doctor --neuron` tries the other routes",
+                hint=f"the tool chain's entry point {record.get('route')} ignores the LNC; `acceld doctor --neuron` tries the others",
             )
         return await asyncio.to_thread(
             self.cache.put,

@@ -270,8 +270,8 @@ class SampledLoop:
 
 
 def _bounds(const: int, terms: list[Term]) -> tuple[int, int]:
-    """Return the least and the greatest value of an index. Each loop of the index runs over the iterations of its
-    present piece.
+    """Return the least and the greatest value of an index. Each loop of the index runs over its piece: the
+    iterations that are sampled now.
     """
     low = high = const
     for loop, _, factor in terms:
