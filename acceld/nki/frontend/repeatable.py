@@ -24,8 +24,11 @@ _ADDRESS = re.compile(r"\bat 0x[0-9a-f]", re.IGNORECASE)
 """Matches the part of an object's ``repr`` that shows its memory address."""
 _MODULE = re.compile(r"<module ", re.IGNORECASE)
 """Matches the ``repr`` of a module, which may show the module's file."""
-_OF_SIMULATOR = re.compile(rf"<\w+ '{__name__.partition('.')[0]}\.")
-"""Matches the ``repr`` of a class of the simulator, by which a kernel could tell the simulator from a chip's compiler."""
+_PACKAGE = __name__.partition(".")[0]
+_CLASS = re.compile(rf"<\w+ '({_PACKAGE}\.|({'|'.join(_PACKAGE[:n] for n in range(1, len(_PACKAGE) + 1))})$)")
+"""Matches the ``repr`` of a class of the simulator, by which a kernel could tell the simulator from a chip's compiler; also a
+``repr`` that a format such as ``%.10s`` has cut within the package's name.
+"""
 _NUMBERS = frozenset({int, bool, float, complex})
 """Types whose values have the same hash in every process."""
 _SORTED = _NUMBERS | {str, bytes}
@@ -53,8 +56,8 @@ def _refused(what: str, hint: str, why: str = "differs between processes") -> Le
 
 def shown(made: Any) -> Any:
     """Return ``made`` unchanged. Raise LegalityError if it is a string or bytes with a memory address, with the ``repr``
-    of a module, with a set whose order differs between processes, or with the ``repr`` of a tile, a register or a class of
-    the simulator.
+    of a module, with a set whose order differs between processes, or with the ``repr`` of a tile, a register, a loop's
+    index or a class of the simulator.
     """
     if isinstance(made, str) and _ADDRESS.search(made):
         raise _refused("a string that shows an object's memory address, as repr() does,", "use names that you chose")
@@ -62,17 +65,19 @@ def shown(made: Any) -> Any:
         raise _refused("the repr of a module", "use names that you chose", "may differ between machines")
     if isinstance(made, str) and _NO_ORDER in made:
         raise _refused("the order of a set in a text", "sort the set: sorted(NAME)")
-    if isinstance(made, str) and _OF_SIMULATOR.search(made):
+    if isinstance(made, str) and _CLASS.search(made):
         hint = "test types with isinstance, or compare dtypes and shapes"
         raise _refused("the repr of a class of NKI", hint, "tells a kernel that it runs in the simulator")
     if isinstance(made, str) and OF_SIMULATOR in made:
         raise _refused(
-            "the text of a tile or a register",
+            "the text of a tile, a register or a loop's index",
             "use its shape and dtype",
             "tells a kernel that it runs in the simulator",
         )
     if isinstance(made, bytes | bytearray):
-        shown(made.decode("latin-1"))
+        text = made.decode("latin-1")
+        is_text = text.replace(OF_SIMULATOR, "").isprintable()  # numbers as bytes may hold the mark by chance
+        shown(text if is_text else text.replace(OF_SIMULATOR, ""))
     return made
 
 

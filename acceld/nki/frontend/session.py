@@ -44,9 +44,10 @@ A kernel that is traced again has the same sites.
 """
 
 
-OF_SIMULATOR = "<of the simulator: "
-"""The begin of the text of a tile or a register in a guarded trace. Such a text is the simulator's own: a chip's compiler
-gives another one.
+OF_SIMULATOR = "\x1a"
+"""The first character of the text of a tile, a register or a loop's index in a guarded trace. Such a text is the
+simulator's own: a chip's compiler gives another one. The mark is one character, because a format such as ``%.1s`` cuts the
+end of a text.
 """
 
 
@@ -134,10 +135,10 @@ class Session:
         self.reset()
 
     def text_of(self, value: str) -> str:
-        """Return the text ``value`` of a tile or register. In a guarded trace the text is marked, so that no kernel can
-        use it.
+        """Return the text ``value`` of a tile, a register or a loop's index. In a guarded trace the text is marked, so that
+        no kernel can use it.
         """
-        return value if self.options.permitted is None else f"{OF_SIMULATOR}{value}>"
+        return value if self.options.permitted is None else OF_SIMULATOR + value
 
     def reset(self) -> None:
         """Begin a new program. All instructions traced so far are discarded."""

@@ -209,7 +209,7 @@ class LoopIndex:
     loop: CountedLoop
 
     def __repr__(self) -> str:
-        return f"the index of {self.loop}"
+        return current().session.text_of(f"the index of {self.loop}")
 
     def __eq__(self, other: object) -> bool:
         return bool(self)  # this raises, like every use of the value while tracing
