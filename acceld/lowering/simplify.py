@@ -57,7 +57,7 @@ MOST_FOLDED = 9
 LEAST_PIECES = 3
 """Least number of equal parts that are copied to an array by one loop nest instead of one nest for each."""
 MOST_TERMS = 64
-"""Greatest number of terms of a matrix product that may become element-wise products and sums."""
+"""Greatest number of terms of a matrix product, or of elements of a computed window, that may become element-wise work."""
 MOST_CONSTANTS = 4096
 """Greatest number of elements of a constant array whose single elements become numbers."""
 LEAST_LOG = 2.0**-64
