@@ -57,7 +57,7 @@ MOST_FOLDED = 9
 LEAST_PIECES = 3
 """Least number of equal parts that are copied to an array by one loop nest instead of one nest for each."""
 MOST_TERMS = 64
-"""Greatest number of terms of a matrix product that may become element-wise products and sums."""
+"""Greatest number of terms of a matrix product, or of elements of a computed window, that may become element-wise work."""
 MOST_CONSTANTS = 4096
 """Greatest number of elements of a constant array whose single elements become numbers."""
 LEAST_LOG = 2.0**-64
@@ -449,13 +449,17 @@ def _only(view: View, kept: int, axes: Sequence[int]) -> View:
 def _small_fold(node: Node, uses: Uses) -> View | None:
     """Replace a reduction of a few elements that are not contiguous, as in pooling, by element-wise operations.
 
-    Return None if the elements are contiguous, or too many.
+    Windows that an element-wise node computes, as in a convolution of each channel, may have more elements. Return None
+    if the elements are contiguous, or too many.
     """
     operand = node.views[0]
     kept = len(operand.shape) - node.folded
     every = list(itertools.product(*(range(n) for n in operand.shape[kept:])))
     windows = operand.node.kind == "elementwise" and any(_taps(view, 0, node.folded)[0] for view in operand.node.views)
-    if (operand.whole and not windows) or not 1 < len(every) <= MOST_FOLDED:
+    apart = windows and id(operand.node) in uses.once
+    if (operand.whole and not windows) or not 1 < len(every) <= (MOST_TERMS if apart else MOST_FOLDED):
+        return None
+    if len(every) > MOST_FOLDED and not _quicker_by_elements(node, len(every)):
         return None
     parts = [
         View(
@@ -466,13 +470,27 @@ def _small_fold(node: Node, uses: Uses) -> View | None:
         )
         for at in every
     ]
-    if windows and id(operand.node) in uses.once:
+    if apart:
         opened = [_opened_part(part, node, uses) for part in parts]
+        if None in opened and len(every) > MOST_FOLDED:
+            return None
         parts = [one for one in opened if one is not None] if None not in opened else parts
     total: View = parts[0]
     for part in parts[1:]:
         total = whole(_derived(node, node.name, [total, part]))
     return total
+
+
+def _quicker_by_elements(node: Node, terms: int) -> bool:
+    """Tell whether an estimate of cycles says that ``terms`` element-wise operations take less time than reductions of
+    windows that lie on partitions.
+    """
+    operands = node.views[0].node.views
+    alike = [view for view in operands if view.shape[: len(node.shape)] == node.shape]
+    strides = [dense(node.shape), *(view.strides[: len(node.shape)] for view in alike)]
+    together = max((n for n, _ in merged([squeezed(node.shape, one) for one in strides])[0]), default=1)
+    tiles = node.size // together * -(-together // PARTITIONS)
+    return terms * max(LEAST_CYCLES, node.size // PARTITIONS) < 2 * tiles * (LEAST_CYCLES + terms)
 
 
 def _opened_part(part: View, node: Node, uses: Uses) -> View | None:
