@@ -70,7 +70,7 @@ def by_forward(reference: Path, given: Sequence[DraftArgument]) -> list[DraftArg
     """Return the drafted arguments in the order of the parameters of ``forward``, with the parameters' names.
 
     Arguments without a name go to the remaining parameters in order. A file with ``get_inputs`` needs no arguments: the
-    arguments of the file's own arrays may be left out. Raise UsageError for an unknown name, for more arguments than
+    last arguments may be left out. Raise UsageError for an unknown name, for more arguments than
     parameters, and for a parameter without a value. A file whose ``forward`` is not a plain function passes: running the
     reference reports its fault.
     """
@@ -87,8 +87,8 @@ def in_order(
     """Return the drafted arguments in the order of ``parameters``, which has the default of each parameter by name.
 
     Arguments without a name go to the remaining parameters in order. ``draws`` is True if parameters may have no argument.
-    ``subject`` names the function in errors. Raise UsageError for an unknown name, for more arguments than parameters,
-    and, unless ``draws``, for a parameter without a value.
+    ``subject`` names the function in errors. Raise UsageError for an unknown name, for more arguments than parameters, and
+    for a parameter without a value; if ``draws``, only for one that stands before a parameter with a value.
     """
     named = {one.name: one for place, one in enumerate(given) if one.name != f"arg{place}" or one.name in parameters}
     unnamed = [one for one in given if one.name not in named]
@@ -110,7 +110,13 @@ def in_order(
             f"{subject} has the parameter{'s' if len(missing) > 1 else ''} {', '.join(missing)}, which no argument describes",
             hint=f"give --arg {missing[0]}=SHAPE:DTYPE for an array, or --scalar {missing[0]}=NUMBER",
         )
-    last = 0 if draws else max((place for place, one in enumerate(placed.values()) if one is not None), default=0)
+    last = max((place for place, one in enumerate(placed.values()) if one is not None), default=0)
+    gap = next((name for name, one in list(placed.items())[:last] if one is None), None)
+    if draws and gap:
+        raise UsageError(
+            f"{subject} has the parameter {gap} before a described one, and no argument describes {gap}",
+            hint=f"give --arg {gap}=SHAPE:DTYPE or --scalar {gap}=NUMBER too, or leave out every --arg and --scalar",
+        )
     return [
         replace(one, name=name) if one is not None else DraftArgument(name, value=_default(name, parameters[name]))
         for place, (name, one) in enumerate(placed.items())

@@ -74,9 +74,14 @@ def private_folder(folder: Path) -> bool:
 
 
 def may_be_anyones(folder: Path) -> bool:
-    """Tell whether every user may make files in a folder, such as /tmp. Files there need not be meant for this user."""
+    """Tell whether a folder is shared by all users, as /tmp is, so that a file there may be another user's.
+
+    A user's own folder counts as shared only with the sticky bit: on some file systems every folder is writable for all.
+    """
     with contextlib.suppress(OSError):
-        return bool(folder.stat().st_mode & stat.S_IWOTH)
+        found = folder.stat()
+        shared = found.st_mode & stat.S_ISVTX or found.st_uid != os.getuid()
+        return bool(found.st_mode & stat.S_IWOTH and shared)
     return False
 
 

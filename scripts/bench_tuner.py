@@ -32,6 +32,7 @@ from unittest.mock import patch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the scripts' own modules
 
 from acceld.daemon.process import COLLECTED
+from acceld.errors import did_you_mean
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.evaluate.sandbox.process import Outcome, Zygote
 from acceld.evaluate.sandbox.reply import Reply
@@ -39,7 +40,7 @@ from acceld.evaluate.shapes import timed_with_hidden
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Kernel, Profile
 from acceld.nki.source.launches import launch_of
-from acceld.proposers.rules import proposer
+from acceld.proposers.rules import all_rules, proposer
 from acceld.proposers.rules import tuner as searched
 from acceld.proposers.rules.proposer import found_again, moves
 from acceld.proposers.rules.tuner import Move, TimedProgram, Tuned, Tuner, promise
@@ -80,7 +81,7 @@ PARTS: Mapping[str, Mapping[str, Any]] = {
     "one kernel for each set of rules": {"_front": _fastest_open},
     PROFILES: {},
 }
-"""Parts of the strategy ``promise``: what it does, and what stands in its place when the part is left out."""
+"""Parts of the tuner: what it does, and what stands in its place when the part is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +327,13 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.leave_out and not arguments.timed:
         parser.error("--leave-out compares searches at equal numbers of timed kernels: add --timed 100")
+    if arguments.leave_out not in ("", "each"):
+        known = [*(rule.name for rule in all_rules()), *PARTS]
+        for name in arguments.leave_out.split(","):
+            if name not in known:
+                parser.error(
+                    f"--leave-out {name!r} is neither a rule nor a part of the tuner.{did_you_mean(name, known)}"
+                )
     gc.set_threshold(COLLECTED)  # as in the daemon
     results = asyncio.run(every(arguments))
     shown = left_out if arguments.leave_out else table

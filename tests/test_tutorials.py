@@ -258,6 +258,7 @@ EXITS = {
     "acceld model": None,
     "acceld ablate WORKLOAD": (2, "no workload 'WORKLOAD'"),
     "acceld suite run SUITE.toml": (2, "no file SUITE.toml"),
+    "acceld suite run nkibench": None,
     "acceld suite run step/suite.toml": None,
     "acceld mcp": (2, "no folder"),
     "acceld port KERNEL.py --workload W": (2, "no workload"),

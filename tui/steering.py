@@ -87,7 +87,7 @@ class Steering:
         """Pause the run in view; if it is paused, resume it."""
         run = self._session.run_view
         if run is not None and run.state == "paused":
-            self._act("resume", f"r{run.id} goes on")
+            self._act("resume", f"r{run.id} is to go on")
         else:
             self._act("pause", "paused before the next step")
 

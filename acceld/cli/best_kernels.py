@@ -97,15 +97,15 @@ def best_kernel(home: str | None, what: str, chip: str | None) -> BestKernel:
     with reading(home) as history:
         if re.fullmatch(r"r\d+", what):
             number = int(what[1:])
-        elif re.fullmatch(r"c\d+", what):
-            run = history.get(f"/v1/candidates/{what[1:]}")["run"]
-            raise UsageError(
-                f"{what} is a candidate, and a run or a workload is expected",
-                hint=f"r{run} names its run, whose best kernel is taken; acceld show {what} --source prints this kernel",
-            )
         else:
             listed = history.get("/v1/runs", workload=what, chip=chip, sort="speedup", limit=1)["runs"]
             named: int | None = listed[0]["id"] if listed else run_named(home, what)
+            if named is None and re.fullmatch(r"c\d+", what):
+                run = history.get(f"/v1/candidates/{what[1:]}")["run"]
+                raise UsageError(
+                    f"{what} is a candidate, and a run or a workload is expected",
+                    hint=f"r{run} names its run, whose best kernel is taken; acceld show {what} --source prints this kernel",
+                )
             if named is None:
                 raise UsageError(
                     f"there is no run of workload {what!r} yet",

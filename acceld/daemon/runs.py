@@ -204,6 +204,8 @@ class RunQueue:
         control = self._controls.get(run)
         if control is not None and control.cancelled:
             raise ConflictError(f"r{run} is being cancelled", hint="Start a new run: acceld optimize.")
+        if control is not None and control.ended:
+            raise ConflictError(f"r{run} has just ended", hint="Start a new run: acceld optimize.")
         if run in self._returning or (control is not None and control.running.is_set()):
             return "is not paused: it runs, or waits for its turn"
         if control is not None:

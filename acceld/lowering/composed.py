@@ -286,10 +286,15 @@ def _edges(a: Any, bins: Any, limits: Any) -> Any:
     return np.where(share < 1.0, first + (last - first) * share, last)
 
 
+_MOST_VALUES = 4096
+"""Greatest number of values that np.bincount and np.isin compare with each element."""
+
+
 @lowers("bincount")
 def _counts(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     if not minlength:
-        refused("np.bincount, whose length depends on values,", "give minlength=, the number of different values")
+        refused("np.bincount, whose length depends on values,", "give minlength=, one more than the greatest value")
+    _refuse_many("np.bincount with minlength=", minlength)
     # For a greater number in ``x``, numpy's result has another shape, so the reference is no operator of one shape.
     hits = np.equal(np.ravel(x), np.arange(minlength)[:, None])
     return np.sum(hits if weights is None else np.where(hits, np.ravel(weights), 0.0), axis=1)
@@ -297,8 +302,15 @@ def _counts(x: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 @lowers("isin")
 def _among(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False) -> Any:
+    _refuse_many("np.isin with test elements:", np.size(test_elements))
     found = np.any(np.equal(np.expand_dims(element, -1), np.ravel(test_elements)), axis=-1)
     return np.logical_not(found) if invert else found
+
+
+def _refuse_many(what: str, count: int) -> None:
+    """Raise NotLowered if a function would compare each element with more than ``_MOST_VALUES`` values."""
+    if count > _MOST_VALUES:
+        refused(f"{what} {count}", f"at most {_MOST_VALUES} values are compared with each element")
 
 
 def _of_unknown_shape(name: str) -> None:

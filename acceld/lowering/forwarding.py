@@ -790,4 +790,5 @@ def _engines_reach(piece: Piece) -> bool:
     """Tell whether an engine can read and write a piece: only transfers begin at any partition of a tile."""
     start, rows = piece.spans[0].start, piece.spans[0].count or 1
     steps = (start.constant, *(step for _, step in start.terms))
-    return not any(steps) or (rows <= 32 and all(step % 32 == 0 for step in steps))
+    most = 32 if rows <= 32 else 64 if rows <= 64 else 128
+    return all(step % most == 0 for step in steps)

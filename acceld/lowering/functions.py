@@ -858,7 +858,10 @@ def new(shape: Any, dtype: Any, value: Any) -> Traced:
     return made
 
 
-for _name, _value in {"empty_like": None, "zeros_like": 0, "ones_like": 1}.items():
+FUNCTIONS["empty_like"] = lambda prototype, dtype=None, order="K", subok=True, shape=None: _like(
+    prototype, None, dtype, shape
+)
+for _name, _value in {"zeros_like": 0, "ones_like": 1}.items():
     FUNCTIONS[_name] = lambda a, dtype=None, order="K", subok=True, shape=None, _value=_value: _like(
         a, _value, dtype, shape
     )

@@ -55,8 +55,8 @@ LEAST_SUMMED = 16
 FULL = 64
 """Number of rows from which on the partitions count as well used."""
 WIDE_ROW, SHORT_ROW = 4096, 512
-"""Greatest number of elements of a row with several results of a reduction: if the region has at least :data:`FULL`
-rows, and if it has fewer.
+"""Greatest number of elements of a row with several results of a reduction: if the region has as many rows as
+:func:`_fewer_rows` is asked for, and if it has fewer.
 """
 Role = Literal["value", "left", "right", "store"]
 

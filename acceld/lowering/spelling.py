@@ -508,7 +508,7 @@ def _axes_of(offset: Affine, shape: tuple[int, ...], trips: Mapping[str, int]) -
 
 def walks(block: Block) -> list[tuple[int, int]]:
     """Return the pattern of a block as pairs (stride, count), divided so that each pair moves along a single axis of
-    the tensor where possible.
+    the tensor where possible. A single pair is followed by (1, 1), because a tile has two axes or more.
     """
     shape = block.tensor.shape or (1,)
     strides = dense(shape)
@@ -523,7 +523,7 @@ def walks(block: Block) -> list[tuple[int, int]]:
             parts.insert(0, (stride, room))
             stride, count = stride * room, count // room
         found += [(stride, count), *parts]
-    return found if len(found) > 1 else [*found, (1, 1)]  # a tile has two axes or more
+    return found if len(found) > 1 else [*found, (1, 1)]
 
 
 def _gridded_piece(piece: Piece, counts: list[int]) -> str:

@@ -141,7 +141,7 @@ def next_steps(result: Mapping[str, Any], database: str) -> Iterator[tuple[str, 
         yield f"acceld resume {run}", "go on with the run, when what it failed for is mended"
     if result["state"] == RunState.CANCELLED:
         yield f"acceld optimize {_target(result)}", "begin a new run, because a cancelled run does not go on"
-        if not any(result["counts"].values()):
+        if result["baseline_latency_us"] is not None and not any(result["counts"].values()) and not result["refusals"]:
             return
     if result["baseline_latency_us"] is None:
         if result.get("bound_before") == DATA_DEPENDENT:

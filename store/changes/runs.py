@@ -81,7 +81,7 @@ def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "",
 
     The evaluations that the end of a run cut off wait again, as after a restart of the daemon.
     ``exit_code`` is the exit code of commands that wait for the run, if the run failed or paused itself. A failure
-    without an exit code gets 1, a cancelled run always 130. Raise NotFoundError if there is no such run.
+    without an exit code gets 1, a cancelled run :data:`~acceld.errors.INTERRUPTED`. Raise NotFoundError if there is no such run.
     """
     row = the_row(tx.connection, "run", run, "SELECT state, message, started_at FROM runs WHERE id = ?")
     if row["state"] == state and row["message"] == message:

@@ -73,14 +73,17 @@ class QueueScreen(ConsoleScreen):
             unknown = "The daemon does not answer, so what its devices do is not known."
             timing = figures.many(reported.get("slots_in_use") or 0, "slot")
             idle = (
-                f"No candidate is at work; {timing} in use time kernels that rules propose."
+                f"No candidate is at work. Kernels that rules propose are timed in {timing}."
                 if reported.get("slots_in_use")
                 else "No device is at work."
             )
             devices.empty = unknown if self.session.lost else self.nothing(idle)
             devices.show(sorted(state.devices), self._device, header=lambda w: header(DEVICES, w, palette.muted))
         waiting = self.query_one("#waiting", LineList)
-        waiting.border_title = f"Waiting {len(state.queue)}"
+        others = max(0, (reported.get("waiting") or 0) - len(state.queue))  # kernels that rules propose, to be timed
+        waiting.border_title = f"Waiting {len(state.queue)}" + (
+            f" and {figures.many(others, 'timing')}" if others else ""
+        )
         waiting.show(list(state.queue)[:500], self._wait, header=lambda w: header(WAITING, w, palette.muted))
         self.query_one("#lanes").refresh()
 

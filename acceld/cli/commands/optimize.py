@@ -16,7 +16,7 @@ from acceld.cli.arguments import CONFIGURED, add_json, add_target, amount, count
 from acceld.cli.kernels import parsed_kernel, place_of, workload_folders
 from acceld.cli.output import print_json, say
 from acceld.client import Client
-from acceld.errors import AcceldError, BudgetError, DaemonError, UsageError
+from acceld.errors import INTERRUPTED, AcceldError, BudgetError, DaemonError, UsageError
 from acceld.home import Home, find_home
 from acceld.kernel_files import api_of_file, is_reference, read, syntax_error
 from acceld.model import (
@@ -34,7 +34,6 @@ from acceld.model import (
 )
 from acceld.targets import SIMULATOR, Choice
 
-DETACHED = 130
 WAITS_S = 10.0
 """Least time in seconds between two questions for what the daemon waits for."""
 RUNS_SHOWN = 4
@@ -363,7 +362,7 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
     except KeyboardInterrupt:
         progress.close()
         say(f"detached; r{run_id} goes on. Follow it with: acceld attach, end it with: acceld cancel r{run_id}")
-        return DETACHED
+        return INTERRUPTED
     finally:
         progress.close()
     result = client.get(f"/v1/runs/{run_id}/outcome")

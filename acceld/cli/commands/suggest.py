@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from acceld import config, figures
+from acceld.chips import CURRENT_API
 from acceld.cli.arguments import add_json, add_target
 from acceld.cli.kernels import NOT_PASSED, baseline_of, parsed_kernel, place_of, workload_folders, workload_of
 from acceld.cli.output import print_json, say
@@ -74,9 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
     for place in places:
         print(f"{path}:{place['line']}: {place['rule']} refuses: {reason_at(place['line'], place['reason'])}")
     print(end="", flush=True)
-    if found is not None and not suggestions and not arguments.rule and api in TRACED:
+    if found is not None and not (suggestions or fault or arguments.rule) and api == CURRENT_API:
         say(
-            "acceld optimize also tries the plain kernel that it writes out from the trace, in which rules may find more places"
+            "if rules can not read all of this kernel, acceld optimize also writes a plain kernel out from its trace, in which rules may find places"
         )
     say(
         f"{figures.many(len(suggestions), 'suggestion')}, {figures.many(len(places), 'place')} refused; nothing was changed. acceld optimize tries and checks them."

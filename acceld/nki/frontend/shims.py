@@ -233,7 +233,12 @@ class ApiModule(ModuleType):
         shown = [f"{one}({arguments_of(self.__dict__[one])})" if one in self.__dict__ else one for one in offered]
         message = f"{self.__name__}.{name} does not exist in NKI"
         hint = f"The nearest: {'; '.join(shown)}." if shown else f"it has {', '.join(known)[:600]}"
-        hint = next((self._replaced[one] for one in (name, *near[:1]) if one in self._replaced), hint)
+        if name in self._replaced:
+            hint = self._replaced[name]
+        elif near and near[0] in self._replaced:
+            hint = f"{near[0]} is no operation of an engine either: {self._replaced[near[0]]}" + (
+                f". {hint}" if shown else ""
+            )
         if self._session.running:
             raise LegalityError(message, rule="unknown_call", line=self._session.line(), hint=hint)
         return _Invented(self._session, message, hint)

@@ -13,7 +13,7 @@ from acceld.cli.commands.profile import _error
 from acceld.cli.kernels import place_of
 from acceld.cli.main import main
 from acceld.cli.reference import write_reference_workload
-from acceld.drafts import DraftArgument, parse_argument, reference_facts, workload_toml
+from acceld.drafts import DraftArgument, parse_argument, parse_scalar, reference_facts, workload_toml
 from acceld.errors import UsageError
 from acceld.given_arguments import by_forward, by_signature
 from acceld.model import Correctness, Gate, Kernel
@@ -187,6 +187,9 @@ def test_a_reference_that_draws_its_inputs_needs_no_argument_for_each(tmp_path: 
     path.write_text(FORMULA + "def get_inputs():\n    return np.ones((4, 8)), np.ones(8)\n")
     given = by_forward(path, [parse_argument("a=4x8:float32", 0)])
     assert [one.name for one in given] == ["a"]
+    for later in (parse_argument("b=8:float32", 0), parse_scalar("scale=3")):
+        with pytest.raises(UsageError, match="has the parameter a before a described one"):
+            by_forward(path, [later])
 
 
 def test_a_mask_of_a_draft_is_fixed(tmp_path: Path) -> None:

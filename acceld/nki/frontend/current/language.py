@@ -199,9 +199,7 @@ def _may_reorder(loop: str) -> None:
 
 
 def _run_time_loop(loop: CountedLoop, lower: object, upper: object, by: int) -> Iterator[Register]:
-    """Yield the index of a run-time loop, whose bounds may be registers. The index is a
-    register, and the body is traced once for all iterations.
-    """
+    """Yield a register with the index of a run-time loop whose bounds may be registers. The body is traced once."""
     trace = current()
     if any(isinstance(bound, Register) and bound.dtype == "int64" for bound in (lower, upper)):
         refuse(

@@ -184,8 +184,9 @@ def absent_names(tree: ast.Module, entry: str) -> list[Need]:
                 near = [f"{one}.{node.attr}" for one, names in offered.items() if node.attr in names and one != short]
                 alike = get_close_matches(node.attr, known, n=2)
                 near = near or [f"{short}.{one}" for one in alike if one not in REPLACED]
-                remedy = next((REPLACED[one] for one in (node.attr, *alike[:1]) if one in REPLACED), "")
-                remedy = remedy or (f"did you mean {' or '.join(near)}?" if near else "")
+                remedy = REPLACED.get(node.attr) or (f"did you mean {' or '.join(near)}?" if near else "")
+                if not remedy and alike and alike[0] in REPLACED:
+                    remedy = f"{short}.{alike[0]} is no operation of an engine either: {REPLACED[alike[0]]}"
                 life = Lifetime(until=BEFORE_ALL, instead=remedy, certain=certain)
                 found.append(Need(node.lineno, f"{short}.{node.attr}", life))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
