@@ -268,6 +268,21 @@ def test_a_refused_repr_is_named(inside: str, said: str, hint: str) -> None:
     assert said in str(refused.value) and hint in refused.value.hint
 
 
+def test_the_text_of_a_loops_index_is_refused() -> None:
+    inside = "nl.fori_loop(0, 2, lambda i: nisa.memset(own, value=len(str(i))))"
+    text = (
+        HEAD.replace("neuronxcc.", "")
+        + "import nki.isa as nisa\n"
+        + (
+            "@nki.jit\ndef kernel(x):\n    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n"
+            "    own = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)\n"
+            f"    {inside}\n    nisa.dma_copy(dst=out, src=own)\n    return out\n"
+        )
+    )
+    with pytest.raises(LegalityError, match="a loop's index tells a kernel that"):
+        trace(text, [TensorSpec((128, 512), "float32")], api="nki", chip="trn2", options=GUARDED)
+
+
 class _Spy:
     """A function that no kernel may call; it records each call."""
 
