@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args, get_
 from acceld import plugins, trust
 from acceld.errors import ConfigError, did_you_mean
 from acceld.model import SEARCH_OPTIONS, KnowledgeLevel, StrategyName
-from acceld.private_files import may_be_anyones
+from acceld.private_files import is_shared
 from acceld.targets import APIS, CHIPS, TARGETS
 
 FILE_NAME = trust.FILE_NAME
@@ -698,12 +698,10 @@ def load(
 
 
 def project_file(folder: Path) -> Path | None:
-    """Return the nearest acceld.toml in ``folder`` or above it, except in folders above that every user may write, such as
-    /tmp. Return None if there is no such file.
-    """
+    """Return the nearest acceld.toml in ``folder`` or above it, except in shared folders above, such as /tmp. Return None if there is no such file."""
     here = folder.resolve()
     for parent in (here, *here.parents):
-        if (parent / FILE_NAME).is_file() and (parent == here or not may_be_anyones(parent)):
+        if (parent / FILE_NAME).is_file() and (parent == here or not is_shared(parent)):
             return parent / FILE_NAME
     return None
 

@@ -25,7 +25,7 @@ from acceld import origins
 from acceld.errors import AcceldError, DaemonError, UsageError
 from acceld.private_files import (
     is_locked,
-    may_be_anyones,
+    is_shared,
     other_owner,
     private_folder,
     user_folder,
@@ -213,7 +213,7 @@ def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | Non
     """Return the state folder at ``explicit``.
 
     Without ``explicit`` it is the nearest ``.acceld`` in ``folder`` (default: the current folder) or above it, except in
-    folders above that every user may write, such as /tmp. If there is no such folder, the result is ``.acceld`` in
+    shared folders above, such as /tmp. If there is no such folder, the result is ``.acceld`` in
     ``folder``, which is not made yet.
     """
     if explicit:
@@ -222,7 +222,7 @@ def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | Non
         return Home(Path(os.environ["ACCELD_HOME"]).expanduser().absolute())
     here = (folder or Path.cwd()).absolute()
     for parent in (here, *here.parents):
-        if _is_ours(parent / FOLDER) and (parent == here or not may_be_anyones(parent)):
+        if _is_ours(parent / FOLDER) and (parent == here or not is_shared(parent)):
             return Home(parent / FOLDER)
     return Home(here / FOLDER)
 

@@ -73,7 +73,7 @@ def private_folder(folder: Path) -> bool:
     return True
 
 
-def may_be_anyones(folder: Path) -> bool:
+def is_shared(folder: Path) -> bool:
     """Tell whether a folder is shared by all users, as /tmp is, so that a file there may be another user's.
 
     A user's own folder counts as shared only with the sticky bit: on some file systems every folder is writable for all.

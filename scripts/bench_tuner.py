@@ -22,6 +22,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -43,7 +44,7 @@ from acceld.nki.source.launches import launch_of
 from acceld.proposers.rules import all_rules, proposer
 from acceld.proposers.rules import tuner as searched
 from acceld.proposers.rules.proposer import found_again, moves
-from acceld.proposers.rules.tuner import Move, TimedProgram, Tuned, Tuner, promise
+from acceld.proposers.rules.tuner import Move, TimedProgram, Tuned, Tuner, tune
 from acceld.workloads import Workload
 from scripts.starting_points import simulated, starting_points
 
@@ -58,7 +59,7 @@ _MOST_KNOWN = 128
 
 def _fastest_open(tuner: Tuner, rank: Callable[[Tuned], Any]) -> list[Tuned]:
     """Return the fastest kernels with untried moves, whatever rules made them."""
-    return sorted((one for one in tuner.seen.values() if one.is_open and not one.waits), key=rank)[:16]
+    return sorted((one for one in tuner.seen.values() if one.is_open and not one.waits), key=rank)[: searched._FRONT]
 
 
 async def _by_rule(tuner: Tuner, saved: Mapping[str, Sequence[float]], *rest: Any) -> list[tuple[Tuned, int]]:
@@ -216,8 +217,8 @@ async def tried(
     root = await tuner.root(kernel.text)
     if root is None:
         raise SystemExit(f"{found.name}: the kernel to start from is not a legal program")
-    with patch.dict(vars(searched), PARTS.get(without, {})):
-        await promise(tuner, root)
+    with patch.multiple(searched, **PARTS[without]) if PARTS.get(without) else nullcontext():
+        await tune(tuner, root)
     best, spent_s = tuner.fastest(1)[0], meter.cpu_s - began_s
     return Tried(
         found.name,

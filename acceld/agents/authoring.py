@@ -55,7 +55,7 @@ def made(places: Places, folder: str, reference: str, arguments: Sequence[str], 
         try:
             given = in_order(given, parameters, "forward", draws=False)
         except UsageError as error:
-            wrong.append(f"arguments: {error.message}. {error.hint}".replace("--arg ", "").replace("--scalar ", ""))
+            wrong.append(f"arguments: {error.message}")  # the hints name options of the command line
     if precision and precision not in list(Precision):
         wrong.append(f"precision: {precision!r} is unknown. {nearest_of(precision, list(Precision))}")
     if wrong or path is None:

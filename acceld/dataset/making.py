@@ -30,7 +30,7 @@ from acceld.model import Evaluation, Gate, Kernel, Profile, Status
 from acceld.nki.source.launches import Launch
 from acceld.nki.timing.version import model_version
 from acceld.proposers.rules.proposer import moves
-from acceld.proposers.rules.tuner import Move, TimedProgram, Tuner, promise
+from acceld.proposers.rules.tuner import Move, TimedProgram, Tuner, tune
 from acceld.workloads import Workload, load_workload
 
 PLAINER = (Pieces(nodes=1, columns=128), Pieces(nodes=1), Pieces(nodes=2), Pieces(nodes=4), Pieces(nodes=8))
@@ -186,7 +186,7 @@ class _Family:
         first = await tuner.root(text)
         if first is None or first.timed.program_sha256 in self._programs:
             return
-        await promise(tuner, first)
+        await tune(tuner, first)
         for program, one in tuner.seen.items():
             if program not in self._programs:
                 self._programs.add(program)

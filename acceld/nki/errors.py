@@ -15,6 +15,12 @@ from __future__ import annotations
 
 from acceld.errors import AcceldError
 
+OF_SIMULATOR = "\x1a"
+"""The first character of the text of a tile, a register or a loop's index in a guarded trace. Such a text is the
+simulator's own: a chip's compiler gives another one. The mark is one character, because a format such as ``%.1s`` cuts the
+end of a text. Messages for people leave the mark out.
+"""
+
 
 class KernelFailure(AcceldError):
     """Raised for a kernel that can not be traced, verified or run.
@@ -26,7 +32,7 @@ class KernelFailure(AcceldError):
     exit_code = 7
 
     def __init__(self, message: str, *, rule: str, line: int = 0, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message.replace(OF_SIMULATOR, ""), hint=hint)
         self.rule = rule
         self.line = line
 

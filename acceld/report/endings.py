@@ -33,9 +33,14 @@ def why(result: Mapping[str, Any]) -> str:
     ended = "was cancelled" if state == RunState.CANCELLED else "failed"
     if not result["baseline_status"]:
         return f"the run {ended} before it judged the kernel that it began with"
-    if result["baseline_latency_us"] is not None and not any(result["counts"].values()) and not result["refusals"]:
+    if _proposed_nothing(result):
         return f"the run {ended} before it proposed anything"
     return f"the run {ended} before its end; until then: {_reason(result)}"
+
+
+def _proposed_nothing(result: Mapping[str, Any]) -> bool:
+    """Tell whether a run judged the kernel that it began with, and then made no candidate and refused no place."""
+    return result["baseline_latency_us"] is not None and not any(result["counts"].values()) and not result["refusals"]
 
 
 def _reason(result: Mapping[str, Any]) -> str:
@@ -141,7 +146,7 @@ def next_steps(result: Mapping[str, Any], database: str) -> Iterator[tuple[str, 
         yield f"acceld resume {run}", "go on with the run, when what it failed for is mended"
     if result["state"] == RunState.CANCELLED:
         yield f"acceld optimize {_target(result)}", "begin a new run, because a cancelled run does not go on"
-        if result["baseline_latency_us"] is not None and not any(result["counts"].values()) and not result["refusals"]:
+        if _proposed_nothing(result):
             return
     if result["baseline_latency_us"] is None:
         if result.get("bound_before") == DATA_DEPENDENT:

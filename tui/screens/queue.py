@@ -71,19 +71,14 @@ class QueueScreen(ConsoleScreen):
             devices.show(list(hosts), draw, header=lambda w: header(HOSTS, w, palette.muted))
         else:
             unknown = "The daemon does not answer, so what its devices do is not known."
-            timing = figures.many(reported.get("slots_in_use") or 0, "slot")
-            idle = (
-                f"No candidate is at work. Kernels that rules propose are timed in {timing}."
-                if reported.get("slots_in_use")
-                else "No device is at work."
-            )
+            idle = "No device is at work."
+            if used_slots := reported.get("slots_in_use"):
+                idle = f"No candidate is at work. Kernels that rules propose are timed in {figures.many(used_slots, 'slot')}."
             devices.empty = unknown if self.session.lost else self.nothing(idle)
             devices.show(sorted(state.devices), self._device, header=lambda w: header(DEVICES, w, palette.muted))
         waiting = self.query_one("#waiting", LineList)
-        others = max(0, (reported.get("waiting") or 0) - len(state.queue))  # kernels that rules propose, to be timed
-        waiting.border_title = f"Waiting {len(state.queue)}" + (
-            f" and {figures.many(others, 'timing')}" if others else ""
-        )
+        waiting.border_title = f"Waiting {len(state.queue)}"
+        waiting.empty = "No candidate waits, only kernels of rules." if self._jobs() else "Nothing waits."
         waiting.show(list(state.queue)[:500], self._wait, header=lambda w: header(WAITING, w, palette.muted))
         self.query_one("#lanes").refresh()
 
@@ -129,6 +124,11 @@ class QueueScreen(ConsoleScreen):
         ]
         return line(WAITING, cells, width)
 
+    def _jobs(self) -> int:
+        """Return the number of jobs that wait: candidates, and kernels that rules propose and that are to be timed."""
+        state = self.session.state
+        return max(len(state.queue), (state.answer.get("queue") or {}).get("waiting") or 0)
+
     def _lanes(self, width: int, height: int) -> Text:
         palette, app = self.palette, self.session
         queue = app.state.answer.get("queue") or {}
@@ -140,7 +140,6 @@ class QueueScreen(ConsoleScreen):
         views = app.state.views.values()
         calls = sum(len(view.running_calls) for view in views)
         waiting = len(app.state.queue)
-        jobs = max(waiting, queue.get("waiting") or 0)  # kernels that rules time wait too, and are no candidates
         tuning = sum(view.state == RunState.RUNNING and bool(view.tuning) and not view.under_way for view in views)
         said = styled("bottleneck ", palette.muted).append(
             bottleneck(calls, busy, slots, waiting, tuning), palette.accent
@@ -150,7 +149,7 @@ class QueueScreen(ConsoleScreen):
         text.append("models    ", palette.muted).append(bar(calls, max(calls, 8), room), palette.primary)
         text.append(f"  {figures.many(calls, 'call')} under way\n")
         text.append("devices   ", palette.muted).append(bar(busy, slots, room), palette.primary)
-        text.append(f"  {busy} of {slots} busy, {jobs} waiting\n")
+        text.append(f"  {busy} of {slots} busy, {self._jobs()} waiting\n")
         level = queue.get("sandbox_level") or app.hello.get("sandbox_level")
         text.append("sandbox   ", palette.muted).append(f"{level or 'not reported'}\n")
         for view in sorted(views, key=lambda one: one.id):

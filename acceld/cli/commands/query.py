@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         table = query(connection, sql, limit=arguments.limit, time_limit_s=arguments.time_limit)
     if table.truncated:
         say(f"the first {arguments.limit} rows; --limit N shows more")
-    show(arguments, table.columns, table.rows, wide=not sys.stdout.isatty())
+    show(arguments, table.columns, table.rows)
     if not table.rows:
         say("no rows")
     return 0
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 def show(
     arguments: argparse.Namespace, columns: tuple[str, ...], rows: list[tuple[Any, ...]], *, wide: bool = False
 ) -> None:
-    """Print rows in the format that the flags choose. With ``wide`` no cell is cut, so that a file or a pipe gets all.
+    """Print rows in the format that the flags choose. Cells are cut on a terminal alone, and there not with ``wide``.
 
     Tables for people have times in ISO 8601; JSON has them in seconds since the epoch.
     """
@@ -72,7 +72,10 @@ def show(
             place for place in range(len(columns)) if rows and all(isinstance(row[place], int | float) for row in rows)
         )
         print_table(
-            [[figures.cell(value, None if wide else figures.CELL) for value in row] for row in rows],
+            [
+                [figures.cell(value, figures.CELL if sys.stdout.isatty() and not wide else None) for value in row]
+                for row in rows
+            ],
             columns,
             right=numbers,
         )

@@ -354,8 +354,10 @@ def told_on_chip(error: float, tolerance: float) -> str:
 
     ``error`` is the relative L2 error with functions of the scalar engine as inexact as the chip's.
     """
-    result = "it would pass there" if error <= tolerance else "it would fail there"
-    remedy = "" if error <= tolerance else "; write a more exact formula, or allow more by tolerance in workload.toml"
+    result, remedy = "it would pass there", ""
+    if error > tolerance:
+        result = "it would fail there"
+        remedy = "; write a more exact formula, or allow more by tolerance in workload.toml"
     near = ", near the limit" if tolerance / 2 < error <= tolerance else ""
     return (
         f"on a chip, whose scalar engine computes functions less exactly, the error would be {error:.2g}; up to {tolerance:.2g} "

@@ -16,9 +16,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from acceld.nki.errors import LegalityError
+from acceld.nki.errors import OF_SIMULATOR, LegalityError
 from acceld.nki.frontend.permitted import RULE
-from acceld.nki.frontend.session import OF_SIMULATOR, caller
+from acceld.nki.frontend.session import caller
 
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]", re.IGNORECASE)
 """Matches the part of an object's ``repr`` that shows its memory address."""
@@ -59,25 +59,24 @@ def shown(made: Any) -> Any:
     of a module, with a set whose order differs between processes, or with the ``repr`` of a tile, a register, a loop's
     index or a class of the simulator.
     """
-    if isinstance(made, str) and _ADDRESS.search(made):
-        raise _refused("a string that shows an object's memory address, as repr() does,", "use names that you chose")
-    if isinstance(made, str) and _MODULE.search(made):
-        raise _refused("the repr of a module", "use names that you chose", "may differ between machines")
-    if isinstance(made, str) and _NO_ORDER in made:
-        raise _refused("the order of a set in a text", "sort the set: sorted(NAME)")
-    if isinstance(made, str) and _CLASS.search(made):
-        hint = "test types with isinstance, or compare dtypes and shapes"
-        raise _refused("the repr of a class of NKI", hint, "tells a kernel that it runs in the simulator")
-    if isinstance(made, str) and OF_SIMULATOR in made:
-        raise _refused(
-            "the text of a tile, a register or a loop's index",
-            "use its shape and dtype",
-            "tells a kernel that it runs in the simulator",
-        )
     if isinstance(made, bytes | bytearray):
         text = made.decode("latin-1")
         is_text = text.replace(OF_SIMULATOR, "").isprintable()  # numbers as bytes may hold the mark by chance
         shown(text if is_text else text.replace(OF_SIMULATOR, ""))
+    if not isinstance(made, str):
+        return made
+    if _ADDRESS.search(made):
+        raise _refused("a string that shows an object's memory address, as repr() does,", "use names that you chose")
+    if _MODULE.search(made):
+        raise _refused("the repr of a module", "use names that you chose", "may differ between machines")
+    if _NO_ORDER in made:
+        raise _refused("the order of a set in a text", "sort the set: sorted(NAME)")
+    if _CLASS.search(made):
+        hint = "test types with isinstance, or compare dtypes and shapes"
+        raise _refused("the repr of a class of NKI", hint, "tells a kernel that it runs in the simulator")
+    if OF_SIMULATOR in made:
+        what = "the text of a tile, a register or a loop's index"
+        raise _refused(what, "use its shape and dtype", "tells a kernel that it runs in the simulator")
     return made
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from acceld.nki.errors import KernelFailure, LegalityError, LimitExceeded
+from acceld.nki.errors import OF_SIMULATOR, KernelFailure, LegalityError, LimitExceeded
 from acceld.nki.frontend.permitted import Permitted
 from acceld.nki.frontend.versions import RULE, Lifetime, Need
 from acceld.nki.ir.builder import ProgramBuilder
@@ -41,13 +41,6 @@ Site = tuple[str, str, int, int]
 """A position in source code: file, function, first line of the function, byte code offset.
 
 A kernel that is traced again has the same sites.
-"""
-
-
-OF_SIMULATOR = "\x1a"
-"""The first character of the text of a tile, a register or a loop's index in a guarded trace. Such a text is the
-simulator's own: a chip's compiler gives another one. The mark is one character, because a format such as ``%.1s`` cuts the
-end of a text.
 """
 
 

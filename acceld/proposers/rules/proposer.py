@@ -36,8 +36,8 @@ from acceld.proposers.rules.tuner import (
     Tuned,
     Tuner,
     anywhere,
-    promise,
     repeated,
+    tune,
     without_idle_steps,
 )
 from acceld.targets import ALL_DEVICES
@@ -514,7 +514,7 @@ class TunedRules(RulesProposer):
         root, first = await self._root(tuner, kernel, problem)
         if root is None:
             return []
-        await promise(tuner, root)
+        await tune(tuner, root)
         if self._is_over():
             return []
         await tuner.free(root)

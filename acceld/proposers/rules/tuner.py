@@ -421,7 +421,7 @@ def _reach(one: Tuned) -> tuple[float, int, str]:
     return one.reachable_us, len(one.steps), one.timed.program_sha256
 
 
-async def promise(tuner: Tuner, root: Tuned) -> None:
+async def tune(tuner: Tuner, root: Tuned) -> None:
     """Try each rule once on the root. Then repeatedly try the moves with the least promised latency on the fastest
     kernels.
 
@@ -479,7 +479,7 @@ async def _promising(
     rank: Callable[[Tuned], tuple[float, int, str]],
     taken: Sequence[tuple[Tuned, int]],
 ) -> list[tuple[Tuned, int]]:
-    """Return the untried moves with the least promised latency (see :func:`promise`), at most a few for each kernel. A
+    """Return the untried moves with the least promised latency (see :func:`tune`), at most a few for each kernel. A
     move is left out if the tuner already knows the kernel that it makes, for example because the move exchanges two
     loops back.
 

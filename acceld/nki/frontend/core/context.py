@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from acceld.chips import chip_spec
 from acceld.nki.errors import KernelCrash, LegalityError, UnsupportedCall
-from acceld.nki.frontend.session import OF_SIMULATOR, Session, Site
+from acceld.nki.frontend.session import Session, Site
 from acceld.nki.ir.builder import ProgramBuilder
 from acceld.nki.ir.program import Loop, LoopKind
 
@@ -168,7 +168,7 @@ def refuse(rule: str, message: str, hint: str = "") -> NoReturn:
     """Raise LegalityError at the kernel's current line. ``rule`` is the id of the broken rule; ``hint`` says
     what to do.
     """
-    raise LegalityError(message.replace(OF_SIMULATOR, ""), rule=rule, line=current().line(), hint=hint)
+    raise LegalityError(message, rule=rule, line=current().line(), hint=hint)
 
 
 def unsupported(message: str, hint: str = "") -> NoReturn:

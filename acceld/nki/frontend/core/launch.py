@@ -21,7 +21,7 @@ from acceld.nki.frontend.core.memory import HBM
 from acceld.nki.frontend.core.placement import declare
 from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.session import OF_SIMULATOR, LaunchedWhileLoading, call_site
+from acceld.nki.frontend.session import LaunchedWhileLoading, call_site
 from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.ir.launch_order import meeting
 from acceld.nki.ir.program import LoopKind, Program, Role, Space
@@ -209,7 +209,7 @@ def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
                 )
             if not isinstance(one, Tensor) or one.space is not HBM.space:
                 raise LegalityError(
-                    f"the kernel returns {repr(one).replace(OF_SIMULATOR, '')}; a result must be a tensor in nl.shared_hbm",
+                    f"the kernel returns {one!r}; a result must be a tensor in nl.shared_hbm",
                     rule="kernel_result",
                     line=line,
                     hint="store the tile to a tensor declared with buffer=nl.shared_hbm, and return that tensor",

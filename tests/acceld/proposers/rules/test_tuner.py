@@ -23,8 +23,8 @@ from acceld.proposers.rules.tuner import (
     TimedProgram,
     Tuned,
     Tuner,
-    promise,
     repeated,
+    tune,
     without_idle_steps,
 )
 from tests.acceld.proposers.rules.kernels import line_of
@@ -66,7 +66,7 @@ async def test_the_tuner_finds_steps_that_pay_only_together() -> None:
     tuner = Tuner(clock, letters, limit=200)
     root = await tuner.root("")
     assert root is not None
-    await promise(tuner, root)
+    await tune(tuner, root)
     best = tuner.fastest(1)[0]
     assert best.latency_us == 3.0 and {"a", "b"} <= set(best.steps)
     assert len(clock.asked) == len(set(clock.asked)) and set(tuner.seen) <= set(LATENCIES)
@@ -77,7 +77,7 @@ async def test_the_limit_is_the_number_of_timed_kernels() -> None:
     tuner = Tuner(clock, letters, limit=5)
     root = await tuner.root("")
     assert root is not None
-    await promise(tuner, root)
+    await tune(tuner, root)
     assert len(clock.asked) == 1 + 5 and tuner.left == 0
 
 
@@ -95,7 +95,7 @@ async def test_a_rule_with_many_places_leaves_room_for_another_that_promises_nea
     tuner = Tuner(clock, many, limit=8)
     root = await tuner.root("root")
     assert root is not None
-    await promise(tuner, root)
+    await tune(tuner, root)
     assert asked[1:4] == ["root a0", "root b", "root a1"]
 
 
@@ -110,7 +110,7 @@ async def test_several_kernels_are_handed_to_the_clock_together() -> None:
     tuner = Watched(Clock(), letters, limit=200)
     root = await tuner.root("")
     assert root is not None
-    await promise(tuner, root)
+    await tune(tuner, root)
     assert max(together) > 1
 
 
@@ -121,7 +121,7 @@ async def test_a_kernel_that_can_not_be_timed_is_gone_on_from_by_nobody() -> Non
     tuner = Tuner(nothing, letters, limit=50)
     root = await tuner.root("")
     assert root is not None
-    await promise(tuner, root)
+    await tune(tuner, root)
     assert tuner.fastest() == [root] and tuner.left == 50 - 4
 
 
@@ -147,7 +147,7 @@ async def test_a_slow_kernel_whose_engines_have_little_work_is_extended_before_f
     tuner = Tuner(clock, either, limit=60)
     root = await tuner.root("root")
     assert root is not None
-    await promise(tuner, root)
+    await tune(tuner, root)
     assert {"a", "b"} <= set(tuner.fastest(1)[0].steps)
 
 
@@ -165,7 +165,7 @@ async def test_the_fastest_kernel_does_not_take_a_whole_round() -> None:
     tuner = Tuner(clock, either, limit=6)
     root = await tuner.root("root")
     assert root is not None
-    await promise(tuner, root)
+    await tune(tuner, root)
     assert asked[:3] == ["root", "fast", "slower"]
     assert {one.split()[0] for one in asked[3:]} == {"fast", "slower"}
 
@@ -196,7 +196,7 @@ async def test_an_exchange_back_is_neither_timed_nor_counted_nor_offered() -> No
     tuner = Watched(clock, exchange, limit=500)
     again = await tuner.root("left")
     assert again is not None
-    await promise(tuner, again)
+    await tune(tuner, again)
     assert ["to left", "right"] not in offered
 
 
@@ -216,7 +216,7 @@ async def test_the_fastest_kernel_gets_all_steps_that_made_others_faster_at_once
         tuner = Tuner(clock, found, limit=5)
         root = await tuner.root("")
         assert root is not None
-        await promise(tuner, root)
+        await tune(tuner, root)
         assert tuner.fastest(1)[0].steps == expected
 
 
@@ -266,7 +266,7 @@ async def test_a_kernel_that_no_step_makes_faster_is_not_freed() -> None:
     tuner = Tuner(clock, letters, limit=3)
     root = await tuner.root("")
     assert root is not None
-    await promise(tuner, root)
+    await tune(tuner, root)
     timed = tuner.timed
     await tuner.free(root)
     assert tuner.fastest(1) == [root] and tuner.timed == timed
@@ -287,7 +287,7 @@ async def test_a_move_that_a_later_step_hides_is_made_before_that_step() -> None
     tuner = Tuner(clock, places, limit=6)
     root = await tuner.root("root")
     assert root is not None
-    await promise(tuner, root)
+    await tune(tuner, root)
     assert tuner.fastest(1)[0].steps == ("split, line 3", "ahead, line 3")
     (split,) = (one for one in tuner.seen.values() if one.steps == ("split, line 3",))
     assert all(move.on is None for move in await tuner.moves(split)), "split hides nothing but itself"
@@ -319,7 +319,7 @@ async def test_a_tie_is_kept_and_extended_in_place_of_the_kernel_before_it() -> 
     tuner = Tuner(clock, places, limit=6)
     root = await tuner.root("root")
     assert root is not None
-    await promise(tuner, root)
+    await tune(tuner, root)
     assert asked[:3] == ["root", "root tie", "root m0"] and "root tie m1" in asked
     assert not {"root m1", "root m2", "root m3"} & set(asked), "the tie is extended first"
     assert tuner.fastest(1) == [root], "of equally fast kernels the one with fewer steps is the best"
@@ -595,7 +595,7 @@ async def test_a_rule_whose_moves_saved_nothing_promises_less() -> None:
     tuner = Tuner(clock, many, limit=12)
     root = await tuner.root("root")
     assert root is not None
-    await promise(tuner, root)
+    await tune(tuner, root)
     assert asked[1:3] == ["root a0", "root b0"] and asked[3] == "root b1"
 
 
@@ -617,7 +617,7 @@ async def test_a_step_that_saved_nothing_on_one_kernel_waits_on_the_next_for_ano
     tuner = Tuner(clock, places, limit=3)
     root = await tuner.root("k")
     assert root is not None
-    await promise(tuner, root)
+    await tune(tuner, root)
     assert asked[1:] == ["k a", "k r0", "k a r1"]
 
 
@@ -639,7 +639,7 @@ async def test_a_rule_whose_move_lost_time_waits_for_one_whose_move_saved_nothin
     tuner = Tuner(clock, places, limit=4)
     root = await tuner.root("root")
     assert root is not None
-    await promise(tuner, root)
+    await tune(tuner, root)
     assert asked[1:] == ["root slow0", "root idle0", "root idle1", "root slow1"]
 
 
@@ -746,5 +746,5 @@ async def test_a_kernel_is_extended_with_what_its_own_profile_promises() -> None
     tuner = Tuner(clock, watched, limit=8)
     root = await tuner.root("root")
     assert root is not None
-    await promise(tuner, root)
+    await tune(tuner, root)
     assert seen == [profile(vector=50.0)]
